@@ -1,12 +1,17 @@
 """Measures how fast workers and servers exchange a model on this machine, and the machine's limits.
 
-The measurement uses loopback, the real program ps (SGD, sync mode: the servers add gradients and
-apply the update), and synthetic workers, which exchange like the program worker but compute nothing
-(bench/exchange_client.c, which also checks the sums). It reports:
+The measurement uses loopback, the real program ps (sync mode: the servers add gradients and apply
+the update, SGD unless --optimizer names another), and synthetic workers, which exchange like the
+program worker but compute nothing (bench/exchange_client.c, which also checks the sums). It
+reports:
 
   goodput    payload bytes per second of all workers, both ways (gradients up, parameters down)
   CPU        seconds per GB of that payload, of all workers and of all servers
   p50, p99   time of one exchange (push all chunks, wait for all new versions) of the slowest worker
+
+The recorded model (--as=deep_mnist_h100) is the deep MNIST CNN with Adam: a step pushes its layers
+in the order and with the delays of a worker on an H100 (batch 512, tf32), and the output also has
+the time from the step's first push to the version of each layer and all layers before it.
 
 The same run also measures:
 
@@ -40,6 +45,7 @@ import time
 from common import SOURCE, commit, free_ports, machine, write_json
 
 SIZES = {"13.1M": 4 * 3274634}
+RECORDED = "deep_mnist_h100"
 SMALL = 64 << 10  # below this only the latency matters, not bytes per second
 RAW_MOST = 64 << 20
 LIBC = ctypes.CDLL(None)
@@ -143,11 +149,13 @@ class Children:
 
 
 class Shape:
-    """A model of n parameters of one size."""
+    """A model of n parameters of one size, or the recorded one."""
 
-    def __init__(self, params, param_bytes, name):
+    def __init__(self, params, param_bytes, name, recorded=False):
         self.params, self.param_bytes, self.name = params, param_bytes, name
         self.bytes = params * param_bytes
+        self.flags = ["--as=" + name] if recorded else ["--params=%d" % params,
+                                                        "--param_bytes=%d" % param_bytes]
 
     def chunks(self, chunk_bytes):
         return self.params * -(-self.param_bytes // chunk_bytes)
@@ -195,8 +203,8 @@ def run_exchange(args, shape, workers, servers, steps):
         clients = []
         for i in range(workers):
             argv = [os.path.join(args.bin, "bench_exchange_client"), hosts, "--task_index=%d" % i,
-                    "--workers=%d" % workers, "--params=%d" % shape.params,
-                    "--param_bytes=%d" % shape.param_bytes, "--chunk_bytes=%d" % args.chunk_bytes,
+                    "--workers=%d" % workers, *shape.flags, "--optimizer=" + args.optimizer,
+                    "--chunk_bytes=%d" % args.chunk_bytes,
                     "--warmup=%d" % max(3, min(200, steps // 5)), "--steps=%d" % steps,
                     "--limit_s=%d" % limit, *args.client_flag]
             if i == 0:
@@ -206,7 +214,9 @@ def run_exchange(args, shape, workers, servers, steps):
         results = [json.loads(child.out) for child in clients]
     seconds = 1e-9 * (max(r["end_ns"] for r in results) - min(r["begin_ns"] for r in results))
     gb = 1e-9 * sum(r["steps"] * r["step_bytes"] for r in results)
-    return {"gb_per_s": gb / seconds, "seconds": seconds, "steps": steps,
+    layers = {layer["layer"] + "_us": max(r["layers"][i]["p50_us"] for r in results)
+              for i, layer in enumerate(results[0]["layers"])}
+    return {"gb_per_s": gb / seconds, "seconds": seconds, "steps": steps, **layers,
             "client_cpu_s_per_gb": sum(r["cpu_s"] for r in results) / gb,
             "server_cpu_s_per_gb": results[0]["others_cpu_s"] / gb,
             "cpu_s_per_gb": (sum(r["cpu_s"] for r in results) + results[0]["others_cpu_s"]) / gb,
@@ -310,6 +320,10 @@ class Contest:
         return result
 
 
+def layers_of(exchange):
+    return [k[:-3] for k in exchange if k.endswith("_us") and not k.startswith("p")]
+
+
 def figures(results):
     """Returns the figures that bench/against compares: [name, unit, value]."""
     found = []
@@ -321,8 +335,9 @@ def figures(results):
             if "iperf3" in r:
                 found += [[name, "GB/s", x["gb_per_s"]],
                           [name, "of iperf3", x["gb_per_s_to_iperf3"]]]
-            else:
+            if "iperf3" not in r or r["model"] == RECORDED:
                 found.append([name, "p50 us", x["p50_us"]])
+            found += [[name + ", " + layer, "p50 us", x[layer + "_us"]] for layer in layers_of(x)]
             found.append([name, "CPU s/GB", x["cpu_s_per_gb"]])
     return found
 
@@ -331,12 +346,25 @@ def cell(value, form):
     return form % value if value is not None else "-"
 
 
+def print_layers(results):
+    """Prints the times from a step's first push to the versions of each layer."""
+    rows = [(r["model"], x["workers"], x["servers"], layer, x[layer + "_us"],
+             [f[layer + "_us"] for f in x["rounds"]])
+            for r in results for x in r["exchange"] for layer in layers_of(x)]
+    if rows:
+        print("\n| model | workers | servers | layer | p50 us to its version | lowest to highest |")
+        print("|" + " ---: |" * 6)
+    for *row, rounds in rows:
+        print("| %s | %d | %d | %s | %.0f | %.0f to %.0f |" % (*row, min(rounds), max(rounds)))
+
+
 def print_tables(args, results):
     print("\n%s, commit %s; %s, load before the run %.1f" %
           (args.date, args.commit, machine(), args.load))
-    print("median of %d round%s of %s; chunks of %d bytes%s\n" % (
+    print("median of %d round%s of %s; %s; chunks of %d bytes%s\n" % (
         args.rounds, "s" * (args.rounds > 1),
-        "%d steps" % args.steps if args.steps else "%g s" % args.seconds, args.chunk_bytes,
+        "%d steps" % args.steps if args.steps else "%g s" % args.seconds, args.optimizer,
+        args.chunk_bytes,
         "".join("; " + f for f in args.ps_flag + args.client_flag)))
     print("| model | workers | servers | GB/s | lowest to highest | to iperf3 | CPU s/GB | workers "
           "| servers | p50 us | p99 us | p50 to raw |\n|" + " ---: |" * 12)
@@ -351,6 +379,7 @@ def print_tables(args, results):
                 "%.3g" % x["server_cpu_s_per_gb"], x["p50_us"], x["p99_us"],
                 "%.2f" % x["p50_us_to_raw"] +
                 (" (apart: %.2f)" % x["p50_us_to_apart"] if "apart" in r else "")))
+    print_layers(results)
     print("\n| beside it | GB/s | CPU s/GB | p50 us | p99 us |\n|" + " ---: |" * 5)
     for r in results:
         for name, what in (("iperf3", "iperf3 -l 1M, with"), ("raw", "raw,"),
@@ -387,6 +416,10 @@ def parse():
     p.add_argument("--shape", type=parse_shape, action="append", default=[], metavar="PARAMSxBYTES",
                    help="a model of many parameters of one size, as in 1000x1024; may be repeated, "
                         "then each is compared with the first")
+    p.add_argument("--as", dest="recorded", choices=[RECORDED],
+                   help="the recorded pushes of a model; then no other model without --sizes")
+    p.add_argument("--optimizer", default=None, metavar="NAME",
+                   help="of the servers, as worker --optimizer; default sgd, with --as adam")
     p.add_argument("--workers", type=parse_counts, metavar="N,...", help="default 1,2,4")
     p.add_argument("--servers", type=parse_counts, metavar="N,...", help="default 1,2")
     p.add_argument("--rounds", type=int, help="default 5")
@@ -408,6 +441,9 @@ def parse():
     p.add_argument("--limit", type=int, default=120, help="seconds for one run of one contestant")
     args = p.parse_args()
     quick = args.quick
+    if args.recorded:
+        args.shape.append(Shape(1, SIZES["13.1M"], args.recorded, recorded=True))
+    args.optimizer = args.optimizer or ("adam" if args.recorded else "sgd")
     if args.sizes is None:
         args.sizes = [] if args.shape else parse_sizes(
             "4,1M,13.1M" if quick else "4,64K,1M,13.1M,64M")
@@ -457,7 +493,7 @@ def main():
     print_tables(args, results)
     result = {"date": args.date, "commit": args.commit, "machine": machine(),
               "load_before": args.load, "rounds": args.rounds, "seconds": args.seconds,
-              "steps": args.steps, "chunk_bytes": args.chunk_bytes,
+              "steps": args.steps, "optimizer": args.optimizer, "chunk_bytes": args.chunk_bytes,
               "ps_flags": args.ps_flag, "client_flags": args.client_flag, "results": results,
               "figures": figures(results)}
     if args.shape and len(results) > 1:

@@ -1,17 +1,19 @@
 /* bench/exchange_client.c - one synthetic worker for bench/exchange. It joins a job like the
  * program worker and exchanges a model with the servers step by step, but computes nothing.
  *
- * A step pushes all chunks and waits until all new versions have arrived. Each worker fills its
- * gradient, which differs from those of other workers, only once. After the last step the
- * parameters must be those that the servers compute by averaging and SGD, and every push must have
- * counted exactly once; otherwise the program fails, because it has not measured complete
- * exchanges.
+ * A step pushes all chunks and waits until all new versions have arrived. If --as is set, it pushes
+ * the layers in the order and with the delays of a recorded backward, and waits for the versions in
+ * the order of the next forward. Each worker fills its gradient, which differs from those of other
+ * workers, only once. After the last step the parameters must be those that the servers compute by
+ * averaging and the optimizer, and every push must have counted exactly once; otherwise the program
+ * fails, because it has not measured complete exchanges.
  *
  * The last --steps steps are timed. All workers of a job make each step together, so their timed
  * windows differ only by the transfer time of the last answers. One line of JSON on stdout has the
  * begin and end of the window on CLOCK_MONOTONIC, the CPU seconds that this process and the
- * processes in --cpu_of (the servers) used in the window, and the median and 99th percentile of a
- * step's time. */
+ * processes in --cpu_of (the servers) used in the window, the median and 99th percentile of a
+ * step's time, and for each layer those of the time from the step's first push until the versions
+ * of this layer and of all layers before it have arrived. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -24,19 +26,36 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_PIDS = 64, PATTERN = 8, LEAVE_MS = 5000 };
+enum { MAX_PIDS = 64, PATTERN = 8, LEAVE_MS = 5000, LAYERS = 4 };
+
+struct layer {
+    const char *name;
+    int64_t n_weights, n_biases;
+    int64_t push_us; /* time from the step's first push to the push of this layer */
+};
+
+/* deep_mnist on one H100, batch 512, tf32, after bench/results/2026-11-27-h100.md: backward reaches
+ * the layers from the last to the first, and fc1's gradient is large enough that the bytes of fc2
+ * wait for it in the same copy. */
+static const struct layer deep_mnist_h100[LAYERS] = {{"conv1", 800, 32, 500},
+                                                     {"conv2", 51200, 64, 300},
+                                                     {"fc1", 3211264, 1024, 0},
+                                                     {"fc2", 10240, 10, 0}};
 
 static const char *opt_ps_hosts = "", *opt_cpu_of = "";
 static int64_t opt_task_index = 0, opt_workers = 1, opt_params = 1, opt_param_bytes = 1 << 20;
 static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_warmup = 3, opt_steps = 100;
 static int64_t opt_limit_s = 120;
 static int opt_log_level = LOG_LEVEL_WARN, opt_shared_memory = 0; /* opt_shared_memory 0: auto */
+static int opt_optimizer = OPTIM_SGD, opt_as = 0;                 /* opt_as 0: none */
 
 static struct security_config opt_security = {.role = ROLE_WORKER};
 
@@ -52,6 +71,10 @@ static const struct flag flags[] = {
      "Size of each parameter, a multiple of 4", NULL},
     {"chunk_bytes", FLAG_INT, &opt_chunk_bytes, CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES, NULL, NULL,
      "Largest piece of a parameter that is sent as one", NULL},
+    {"as", FLAG_CHOICE, &opt_as, 0, 0, NULL, "none|deep_mnist_h100",
+     "Model and recorded times of a step's pushes, instead of --params and --param_bytes", NULL},
+    {"optimizer", FLAG_CHOICE, &opt_optimizer, 0, 0, NULL, OPTIM_NAMES, "As program worker's",
+     NULL},
     {"shared_memory", FLAG_CHOICE, &opt_shared_memory, 0, 0, NULL, "auto|off",
      "As program worker's", NULL},
     {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
@@ -81,6 +104,11 @@ struct client {
     float *gradient; /* own_gradient, or the data of the segment */
     struct segment *segment;
     struct net_exchange *x;
+    int n_layers; /* 1 without --as */
+    int first_chunk[LAYERS + 1];
+    int64_t push_ns[LAYERS];
+    /* time of each timed step until the layer has its version, [opt_steps] for each layer */
+    int64_t *layer_ns;
     int64_t *step_ns; /* duration of each timed step, [opt_steps] */
     clockid_t clocks[MAX_PIDS];
     int n_clocks;
@@ -136,33 +164,56 @@ static float *floats(int64_t n)
     return aligned_take((size_t)n * sizeof(float));
 }
 
+static enum status make_chunks(struct client *c, struct net_param *params, char (*names)[24],
+                               int n_params)
+{
+    for (int i = 0; i < n_params; i++) {
+        const struct layer *l = &deep_mnist_h100[i / 2 % LAYERS];
+        int64_t recorded = i % 2 ? l->n_biases : l->n_weights;
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        params[i].name = names[i];
+        params[i].shape =
+            (struct shape){.n_dims = 1, .dim = {opt_as ? recorded : opt_param_bytes / 4}};
+    }
+    return chunks_create(params, n_params, opt_chunk_bytes, &c->chunks);
+}
+
+/* Finds the chunks of each layer. A chunk of two layers belongs to the first of them, whose
+ * gradient is the last. */
+static void find_layers(struct client *c)
+{
+    c->n_layers = opt_as ? LAYERS : 1;
+    c->first_chunk[c->n_layers] = c->chunks->n_chunks;
+    for (int i = 1; i < c->n_layers; i++) {
+        const struct net_param *p = &c->chunks->params[2 * (ptrdiff_t)i];
+        bool is_shared = c->chunks->chunks[p->first_chunk].first < p->first;
+        c->first_chunk[i] = p->first_chunk + is_shared;
+        c->push_ns[i] = deep_mnist_h100[i].push_us * 1000;
+    }
+    c->push_ns[0] = opt_as ? deep_mnist_h100[0].push_us * 1000 : 0;
+}
+
 static enum status make_model(struct client *c)
 {
     enum status st = ST_OK;
-    struct net_param *params = calloc((size_t)opt_params, sizeof *params);
-    char(*names)[24] = calloc((size_t)opt_params, sizeof *names);
-    if (!params || !names)
-        goto no_memory;
-    for (int64_t i = 0; i < opt_params; i++) {
-        snprintf(names[i], sizeof names[i], "p%" PRId64, i);
-        params[i].name = names[i];
-        params[i].shape = (struct shape){.n_dims = 1, .dim = {opt_param_bytes / 4}};
-    }
-    TRY(chunks_create(params, (int)opt_params, opt_chunk_bytes, &c->chunks));
+    int n_params = opt_as ? 2 * LAYERS : (int)opt_params;
+    struct net_param *params = calloc((size_t)n_params, sizeof *params);
+    char(*names)[24] = calloc((size_t)n_params, sizeof *names);
+    TRY(params && names ? ST_OK : ST_NOMEM);
+    TRY(make_chunks(c, params, names, n_params));
+    find_layers(c);
     c->params = floats(c->chunks->n_elems);
     c->own_gradient = floats(c->chunks->n_elems);
     c->step_ns = calloc((size_t)opt_steps, sizeof *c->step_ns);
-    if (!c->params || !c->own_gradient || !c->step_ns)
-        goto no_memory;
+    c->layer_ns = calloc((size_t)opt_steps * LAYERS, sizeof *c->layer_ns);
+    TRY(c->params && c->own_gradient && c->step_ns && c->layer_ns ? ST_OK : ST_NOMEM);
     memset(c->params, 0, (size_t)c->chunks->n_elems * sizeof *c->params);
 done:
+    if (st == ST_NOMEM)
+        LOG_E("out of memory for the model");
     free(params);
     free(names);
     return st;
-no_memory:
-    LOG_E("out of memory for a model of %" PRId64 " bytes", opt_params * opt_param_bytes);
-    st = ST_NOMEM;
-    goto done;
 }
 
 static enum status make_exchange(struct client *c)
@@ -178,7 +229,7 @@ static enum status make_exchange(struct client *c)
                          .train_steps = opt_warmup + opt_steps},
                  .chunks = c->chunks},
     };
-    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    optim_defaults((enum optim_kind)opt_optimizer, &cfg.join.job.optim);
     cfg.join.job.optim.total_steps = (uint64_t)cfg.join.job.train_steps;
     enum status st = net_exchange_create(&cfg, &c->x);
     if (st != ST_OK)
@@ -190,13 +241,28 @@ static enum status make_exchange(struct client *c)
     return ST_OK;
 }
 
-static enum status one_step(struct client *c, int64_t step)
+/* Pushes the layers from the last to the first, each at its time, then waits for them from the
+ * first to the last. layer_ns receives the times of the layers, opt_steps apart; NULL: they are
+ * not recorded. */
+static enum status one_step(struct client *c, int64_t step, int64_t *layer_ns)
 {
     enum status st = ST_OK;
-    const struct chunks *chunks = c->chunks;
-    for (int i = 0; i < chunks->n_chunks; i++)
-        TRY(net_exchange_push(c->x, i, step, c->gradient + chunks->chunks[i].first, 1));
-    TRY(net_exchange_wait(c->x, 0, chunks->n_chunks, step + 1));
+    const struct net_chunk *chunks = c->chunks->chunks;
+    int64_t begin = clock_now_ns();
+    for (int l = c->n_layers - 1; l >= 0; l--) {
+        int64_t at = begin + c->push_ns[l];
+        const struct timespec due = {at / 1000000000, at % 1000000000};
+        if (c->push_ns[l] > 0)
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+        for (int i = c->first_chunk[l]; i < c->first_chunk[l + 1]; i++)
+            TRY(net_exchange_push(c->x, i, step, c->gradient + chunks[i].first, 1));
+    }
+    for (int l = 0; l < c->n_layers; l++) {
+        int first = c->first_chunk[l];
+        TRY(net_exchange_wait(c->x, first, c->first_chunk[l + 1] - first, step + 1));
+        if (layer_ns)
+            layer_ns[l * opt_steps] = clock_now_ns() - begin;
+    }
 done:
     return st;
 }
@@ -213,12 +279,12 @@ static enum status run_steps(struct client *c, struct window *w)
         goto done;
     }
     for (; step < opt_warmup; step++)
-        TRY(one_step(c, step));
+        TRY(one_step(c, step, NULL));
     w->cpu_ns = -cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
     w->others_cpu_ns = -others_cpu_ns(c);
     int64_t before = w->begin_ns = clock_now_ns();
     for (int64_t i = 0; i < opt_steps; i++, step++) {
-        TRY(one_step(c, step));
+        TRY(one_step(c, step, c->layer_ns + i));
         w->end_ns = clock_now_ns();
         c->step_ns[i] = w->end_ns - before;
         before = w->end_ns;
@@ -229,13 +295,27 @@ done:
     return st;
 }
 
-/* Compares the parameters with the result of the servers' sums and SGD, which it computes itself.
- * The gradients of two workers differ by a factor. */
+/* Computes the values of the first elements after the last step; later elements repeat them. */
+static void compute_values(float values[PATTERN])
+{
+    struct optim_config optim;
+    float sum[PATTERN], slots[2 * PATTERN] = {0}, old[PATTERN] = {0};
+    optim_defaults((enum optim_kind)opt_optimizer, &optim);
+    optim.total_steps = (uint64_t)(opt_warmup + opt_steps);
+    for (int k = 0; k < PATTERN; k++)
+        sum[k] = gradient_at(0, k) * (float)(opt_workers + 1) / 2;
+    for (int64_t step = 1; step <= opt_warmup + opt_steps; step++) {
+        optim_apply(&optim, (uint64_t)step, PATTERN, sum, 1, old, slots, values);
+        memcpy(old, values, sizeof old);
+    }
+}
+
+/* Compares the parameters with the result of the servers' sums and optimizer, which it computes
+ * itself. The gradients of two workers differ by a factor. */
 static enum status check(const struct client *c)
 {
     struct net_exchange_stats stats;
-    struct optim_config sgd;
-    optim_defaults(OPTIM_SGD, &sgd);
+    float values[PATTERN];
     net_exchange_stats(c->x, &stats);
     const uint64_t pushes = (uint64_t)(opt_warmup + opt_steps) * (uint64_t)c->chunks->n_chunks;
     if (stats.applied != pushes || stats.duplicate || stats.stale || stats.reconnects) {
@@ -244,9 +324,9 @@ static enum status check(const struct client *c)
               pushes, stats.applied, stats.duplicate, stats.stale, stats.reconnects);
         return ST_MISMATCH;
     }
+    compute_values(values);
     for (int64_t k = 0; k < c->chunks->n_elems; k++) {
-        float mean = gradient_at(0, k) * (float)(opt_workers + 1) / 2;
-        float want = -sgd.learning_rate * mean * (float)(opt_warmup + opt_steps);
+        float want = values[k % PATTERN];
         /* The servers' additions round in each step. */
         if (!(fabsf(c->params[k] - want) <= 0.02f * fabsf(want))) {
             LOG_E("parameter element %" PRId64 " is %g after the last step, not %g", k,
@@ -263,15 +343,28 @@ static int compare_ns(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Prints the median and the 99th percentile of the steps' times, which it sorts. */
+static void print_times(int64_t *ns)
+{
+    qsort(ns, (size_t)opt_steps, sizeof *ns, compare_ns);
+    printf("\"p50_us\": %.2f, \"p99_us\": %.2f", (double)ns[opt_steps / 2] * 1e-3,
+           (double)ns[opt_steps * 99 / 100] * 1e-3);
+}
+
 static void print(struct client *c, const struct window *w)
 {
-    qsort(c->step_ns, (size_t)opt_steps, sizeof *c->step_ns, compare_ns);
     printf("{\"begin_ns\": %" PRId64 ", \"end_ns\": %" PRId64 ", \"steps\": %" PRId64
-           ", \"step_bytes\": %" PRId64
-           ", \"cpu_s\": %.6f, \"others_cpu_s\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f}\n",
+           ", \"step_bytes\": %" PRId64 ", \"cpu_s\": %.6f, \"others_cpu_s\": %.6f, ",
            w->begin_ns, w->end_ns, opt_steps, 2 * c->chunks->n_elems * 4, (double)w->cpu_ns * 1e-9,
-           (double)w->others_cpu_ns * 1e-9, (double)c->step_ns[opt_steps / 2] * 1e-3,
-           (double)c->step_ns[opt_steps * 99 / 100] * 1e-3);
+           (double)w->others_cpu_ns * 1e-9);
+    print_times(c->step_ns);
+    printf(", \"layers\": [");
+    for (int l = 0; opt_as && l < c->n_layers; l++) {
+        printf("%s{\"layer\": \"%s\", ", l ? ", " : "", deep_mnist_h100[l].name);
+        print_times(c->layer_ns + l * opt_steps);
+        printf("}");
+    }
+    printf("]}\n");
     fflush(stdout);
 }
 
@@ -310,6 +403,7 @@ int main(int argc, char **argv)
     log_init("client", (int)opt_task_index, (enum log_level)opt_log_level);
     signal(SIGPIPE, SIG_IGN);
     alarm((unsigned)opt_limit_s);
+    prctl(PR_SET_TIMERSLACK, 1UL); /* else each wait for a push may last 50 us too long */
     enum status st = security_start(&opt_security);
     if (st == ST_OK)
         st = run(&c);
@@ -320,5 +414,6 @@ int main(int argc, char **argv)
     free(c.own_gradient);
     segment_unref(c.segment);
     free(c.step_ns);
+    free(c.layer_ns);
     return st == ST_OK ? 0 : EXIT_PERMANENT;
 }
