@@ -1,16 +1,29 @@
-/* base/aligned.h - memory that begins on a cache line. Threads: any. Errors: a function returns
- * NULL. */
+/* base/aligned.h - memory that begins on a cache line or a page. Threads: any. Errors: a function
+ * returns NULL. Release with free. */
 #ifndef BASE_ALIGNED_H
 #define BASE_ALIGNED_H
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { ALIGNED_LINE_BYTES = 64 };
 
-/* Allocates whole cache lines of at least `bytes` bytes. Release with free. NULL: out of memory. */
+/* Allocates whole units of at least `bytes` bytes. unit: a power of 2. NULL: out of memory. */
+static inline void *aligned_take_units(size_t bytes, size_t unit)
+{
+    size_t rounded = ((bytes ? bytes : 1) + unit - 1) & ~(unit - 1);
+    return rounded < bytes ? NULL : aligned_alloc(unit, rounded);
+}
+
+/* Allocates whole cache lines. */
 static inline void *aligned_take(size_t bytes)
 {
-    size_t mask = ALIGNED_LINE_BYTES - 1, rounded = ((bytes ? bytes : 1) + mask) & ~mask;
-    return rounded < bytes ? NULL : aligned_alloc(ALIGNED_LINE_BYTES, rounded);
+    return aligned_take_units(bytes, ALIGNED_LINE_BYTES);
+}
+
+/* Allocates whole pages, so that a program can pin them without pages of other memory. */
+static inline void *aligned_take_pages(size_t bytes)
+{
+    return aligned_take_units(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 #endif

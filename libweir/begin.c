@@ -114,7 +114,7 @@ static enum status make_gradients(struct weir *w)
         w->gradients = segment_data(w->segment);
         return ST_OK;
     }
-    w->own_gradients = aligned_take(bytes);
+    w->own_gradients = aligned_take_pages(bytes);
     if (!w->own_gradients) {
         LOG_E("out of memory for the gradients of %lld parameters", (long long)w->n_elems);
         return ST_NOMEM;

@@ -176,7 +176,7 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
                                        .factors = p->factors};
     }
     TRY(chunks_create(params, w->n_params, chunk_bytes, &w->chunks));
-    w->values = aligned_take((size_t)w->n_elems * sizeof *w->values);
+    w->values = aligned_take_pages((size_t)w->n_elems * sizeof *w->values);
     w->gather = calloc((size_t)w->chunks->n_chunks, sizeof *w->gather);
     w->lacking = malloc(lacking_total(w->chunks));
     if (!w->values || !w->gather || !w->lacking) {

@@ -117,7 +117,9 @@ int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
  * setting `join` is on and no step has begun, so that the job's seed is not here yet. */
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position);
 
-/* Returns the parameter's values, row-major; NULL until weir_next has returned WEIR_OK once. */
+/* Returns the parameter's values, row-major; NULL until weir_next has returned WEIR_OK once. The
+ * values of all parameters lie one after another, in pages without other memory; so do the arrays
+ * of weir_gradient. A program with a GPU may therefore pin both ranges, rounded to whole pages. */
 const float *weir_values(struct weir *w, int param);
 /* Returns an array for the gradient, zeros at first, which servers on this host read without a
  * copy. Other memory may be pushed too. NULL until weir_next has returned WEIR_OK once. */

@@ -38,6 +38,7 @@ static void test_alone(void **state)
         assert_int_equal(s.n_regions, 0);
         assert_int_equal(s.n_members, 1);
         assert_int_equal(s.began, step == 0);
+        assert_on_pages(w, 2, 4);
         assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
         assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "pushed twice");
         assert_error(w, weir_wait(w, 0, -1), WEIR_E_INVALID, "together with 'b'");

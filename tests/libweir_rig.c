@@ -45,6 +45,7 @@ void librig_step(struct librig *r, int64_t step)
     struct weir_step s;
     assert_int_equal(weir_next(r->w, -1, &s), WEIR_OK);
     assert_int_equal(s.step, step);
+    assert_on_pages(r->w, 0, 0);
     assert_int_equal(weir_push(r->w, 0, r->m.gradient, 3), WEIR_OK);
 }
 
