@@ -1,7 +1,9 @@
 /* tests/fuzz_frame.c - libFuzzer target: runs frame_decode and the payload readers on any bytes,
- * cut into spans at a position that the input chooses. A frame that can be decoded must have the
- * same contents if its bytes are in one span. */
+ * cut into spans at a position that the input chooses, and the search for values of gradients that
+ * are marked as missing. A frame that can be decoded must have the same contents if its bytes are
+ * in one span. */
 #include "net/wire/frame.h"
+#include "net/wire/lacking.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,19 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
     d->runs = first + n;
 }
 
+/* Returns the result of the search in a chunk of three parameters. */
+static int first_filled(const struct net_piece *piece)
+{
+    size_t n = piece->payload.bytes / dtype_bytes(piece->dtype, 1);
+    struct net_param params[] = {
+        {.first = 0}, {.first = (int64_t)(n / 3)}, {.first = (int64_t)(2 * (n / 3))}};
+    struct net_chunk chunk = {.n_elems = (int64_t)n};
+    const struct chunks chunks = {.n_chunks = 1, .chunks = &chunk, .n_params = 3, .params = params};
+    uint8_t marks;
+    payload_copy(&piece->lacking, &marks);
+    return lacking_first_filled(&chunks, 0, &marks, &piece->payload, piece->dtype);
+}
+
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
@@ -33,6 +48,9 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     memcpy(&rate_bits, &rate, sizeof rate_bits);
     d->sum = d->sum * 31 + rate_bits;
     d->sum = d->sum * 31 + payload_crc32c(&piece->lacking) + piece->lacking.bytes;
+    if (piece->dtype < DTYPE_INT8 && piece->lacking.bytes == 1 && piece->payload.bytes >= 12 &&
+        piece->payload.bytes % 4 == 0)
+        d->sum = d->sum * 31 + (uint64_t)first_filled(piece);
     if (piece->payload.bytes % sizeof(float) == 0) {
         payload_each_run(&piece->payload, DTYPE_F32, piece->payload.bytes / sizeof(float), 1,
                          add_run, d);

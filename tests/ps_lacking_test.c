@@ -460,10 +460,47 @@ static void marks_that_do_not_fit_are_refused(void **state)
     teardown(&f);
 }
 
+/* A contribution that marks a gradient as missing and has a number for it is refused in each number
+ * format, wherever the payload is cut; the correct contribution of the same step then counts. */
+static void filled_gradient_that_is_marked_is_refused(void **state)
+{
+    enum { N = 305, C = 304 };
+    for (enum dtype d = DTYPE_F32; d < DTYPE_N_KINDS; d++) {
+        struct fixture f;
+        struct net_job job = job_of(OPTIM_ADAM, 1);
+        float values[N] = {0};
+        uint8_t bytes[N * sizeof(float)];
+        const uint8_t marks = 4; /* lacks `c` */
+        const struct net_span span = {&marks, 1};
+        const struct net_frame_head head = {GENERATION, 0, 100};
+        const struct net_piece piece = {.kind = PIECE_PUSH,
+                                        .weight = 1,
+                                        .dtype = d,
+                                        .lacking = {&span, 0, 1},
+                                        .payload.bytes = dtype_bytes(d, N)};
+        job.push_dtype = d;
+        job.sync_mode = JOB_ASYNC;
+        setup(&f, &job);
+        for (int is_correct = 0; is_correct < 2; is_correct++) {
+            values[C] = is_correct ? 0 : 0.5f;
+            values[1] = 0.25f;
+            dtype_encode(d, bytes, values, N);
+            struct store_answer a = store_rig_send(f.store, &head, piece, bytes, 3);
+            if (is_correct)
+                assert_int_equal(a.kind, PIECE_APPLIED);
+            else if (a.kind != PIECE_REFUSED || !strstr(a.text, "'c' is marked as missing"))
+                fail_msg("%s: answer %d, \"%s\"", dtype_name(d), (int)a.kind, a.text);
+            buf_unref(a.payload);
+        }
+        teardown(&f);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(versions_match_double_precision, each_contribution_counts_alone_in_async,
                      parameter_without_gradient_keeps_its_bits_in_each_format,
                      counts_move_with_the_chunks, counts_that_do_not_fit_are_refused,
-                     refused_contribution_leaves_no_marks, marks_that_do_not_fit_are_refused);
+                     refused_contribution_leaves_no_marks, marks_that_do_not_fit_are_refused,
+                     filled_gradient_that_is_marked_is_refused);
 }

@@ -1,7 +1,8 @@
 /* net/wire/lacking.h - marks of the parameters for which a contribution has no gradient. A chunk
  * has one bit for each of its parameters, in their order: bit k % 8 of byte k / 8 is set if the
  * contribution lacks the gradient of the chunk's parameter k. The unused bits of the last byte are
- * 0. A contribution to a chunk of which it lacks all gradients has no payload.
+ * 0. A contribution to a chunk of which it lacks all gradients has no payload. In other payloads
+ * the elements of the marked parameters are 0.
  *
  * The servers update a parameter unless all contributions of weight above 0 lack its gradient. If
  * some lack it, they count as zeros.
@@ -11,6 +12,7 @@
 #ifndef NET_WIRE_LACKING_H
 #define NET_WIRE_LACKING_H
 #include "net/wire/chunks.h"
+#include "net/wire/frame.h"
 
 enum { LACKING_MAX_BYTES = CHUNKS_PACK_BYTES / 4 / 8 }; /* the most bytes of one chunk's marks */
 
@@ -43,6 +45,10 @@ bool lacking_any(const uint8_t *marks, int n_params);
 bool lacking_all(const uint8_t *marks, int n_params); /* true: all marks are set */
 /* Returns true if some mark is set and all unused bits are 0. */
 bool lacking_is_valid(const uint8_t *marks, int n_params);
+/* Returns the index of the chunk's first parameter that is marked, although the payload, which has
+ * all elements of the chunk, has a finite number other than 0 for it; -1: none. */
+int lacking_first_filled(const struct chunks *c, int chunk, const uint8_t *marks,
+                         const struct net_payload *payload, enum dtype dtype);
 /* Sets the marks that are set in `a` and `b`. `to` may be one of them. */
 void lacking_and(uint8_t *to, const uint8_t *a, const uint8_t *b, int n_params);
 

@@ -140,6 +140,23 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     return answer->kind == PIECE_NONE;
 }
 
+/* Returns true if a payload that fits the chunk is 0 where the piece lacks a gradient; otherwise
+ * *answer contains the reason. */
+static bool check_zeros(const struct store *s, const struct chunk_state *c,
+                        const struct net_piece *piece, const uint8_t *lacking,
+                        struct store_answer *answer)
+{
+    if (!lacking || piece->payload.bytes == 0)
+        return true;
+    int k = lacking_first_filled(s->cfg.chunks, c->chunk, lacking, &piece->payload, piece->dtype);
+    if (k >= 0)
+        answer_refuse(answer,
+                      "chunk %" PRIu32
+                      ": the gradient of '%.60s' is marked as missing, but is not 0 in the payload",
+                      piece->chunk, c->param[k].name);
+    return k < 0;
+}
+
 /* Returns the chunk of the piece, if the piece fits it and its sender may send, and copies its
  * marks to `lacking`. Otherwise it returns NULL, and *answer contains the reason. */
 static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
@@ -162,7 +179,9 @@ static struct chunk_state *validate_piece(struct store *s, const struct net_fram
     if (!check_lacking(s, c, piece, lacking, answer))
         return NULL;
     const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
-    return check_content(s, c, piece, marks, answer) ? c : NULL;
+    bool fits =
+        check_content(s, c, piece, marks, answer) && check_zeros(s, c, piece, marks, answer);
+    return fits ? c : NULL;
 }
 
 static void answer_present(const struct store *s, struct chunk_state *c, const struct arrival *a,

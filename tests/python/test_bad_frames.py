@@ -133,6 +133,14 @@ class BadFrames(Case):
         for step in (1, 7, (1 << 64) - 1):
             self.refused(self.exchange(self.piece("PUSH", step, GRADIENT)), "step|version")
 
+    def test_wrong_marks_refused(self):
+        for marks, payload, what in ((b"\1", GRADIENT, "payload of 24 bytes, not 0"),
+                                     (b"\2", GRADIENT, "do not fit 1 parameters"),
+                                     (b"\1\0", b"", "do not fit 1 parameters")):
+            piece = self.piece("PUSH", 0, payload)
+            piece.lacking = marks
+            self.refused(self.exchange(piece), what)
+
     def test_wrong_weight_refused(self):
         for weight, what in ((float("nan"), "weight"), (float("inf"), "weight"), (-1.0, "weight"),
                              (0.0, "payload")):  # a contribution of weight 0 has no payload
