@@ -1,5 +1,6 @@
 /* r/weir/src/gpu.c - weir_gpu_reserve of weir.h for R's .Call. R/gpus.R chooses the GPU. */
 #include "gpu.h"
+#include <Rinternals.h>
 #include <weir.h>
 
 enum { WHY_BYTES = 1024 };
