@@ -297,7 +297,7 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
                       sizeof *l->slots);
     l->version = calloc((size_t)l->chunks->n_chunks, sizeof *l->version);
-    l->idle = calloc((size_t)(l->chunks->n_params + l->chunks->n_chunks), sizeof *l->idle);
+    l->idle = calloc((size_t)l->chunks->n_params + (size_t)l->chunks->n_chunks, sizeof *l->idle);
     if (!l->slots || !l->version || !l->idle) {
         local_destroy(l);
         return no_memory(cfg);
