@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 100, MAX_JOBS = 64, MAX_FAILED = 64, MAX_SHRUNK = 8, TWICE_EVERY = 50 };
+enum { BLOCK = 100, MAX_JOBS = 64, MAX_FAILED = 64, MAX_SHRUNK = 8, TWICE_EVERY = 20 };
 
 struct failure {
     uint64_t seed;
