@@ -46,8 +46,8 @@ struct follower_shell {
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
     int says_folder;                       /* a line on the kind of folder is due */
-    /* last reply after which the folder was cleaned, and the ps 0 that sent it */
-    uint64_t tidied, tidied_by;
+    uint64_t kept_number; /* last reply whose kept checkpoints own_folder was given */
+    uint64_t kept_ps0;    /* incarnation of the ps 0 that sent this reply */
 
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
@@ -365,7 +365,7 @@ static void note_kept(struct follower_shell *f)
     struct checkpoint_id kept[CONTROL_MAX_KEPT];
     if (!f->cfg.own_folder || !f->folder_id[0] || f->state.leader != r->incarnation ||
         f->state.epoch != r->epoch || !note_folder(f) || !r->knows_kept ||
-        (f->tidied == r->number && f->tidied_by == r->incarnation))
+        (f->kept_number == r->number && f->kept_ps0 == r->incarnation))
         return;
     for (int i = 0; i < r->n_kept; i++)
         kept[i] = (struct checkpoint_id){r->kept[i].generation, r->kept[i].step};
@@ -377,8 +377,8 @@ static void note_kept(struct follower_shell *f)
                                          .writing = {r->step >= 0 ? r->generation : 0, r->step},
                                          .ordered = f->ordered};
     own_folder_sweep(f->cfg.own_folder, &keep);
-    f->tidied = r->number;
-    f->tidied_by = r->incarnation;
+    f->kept_number = r->number;
+    f->kept_ps0 = r->incarnation;
 }
 
 static void call_ps0(struct follower_shell *f)
