@@ -34,7 +34,7 @@ commands_of() {
 }
 # The file that a section of the page shows after the line that names it.
 file_of() { # NAME
-    awk -v name="\`$1\`" '/^```/ { if (on) exit; on = named; next } on { print }
+    awk -v name="$1" '/^```/ { if (on) exit; on = named; next } on { print }
         index($0, name) && /:$/ { named = 1 }' "$page"
 }
 

@@ -47,8 +47,7 @@ class Documents(unittest.TestCase):
         docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
         docs += [harness.source(d) for d in ("README.md", "CONTRIBUTING.md")]
         for doc in docs:
-            text = harness.read_source(doc)
-            for name in re.findall(r"`(\w[\w./-]*\.(?:c|h|py|cu|proto))`", text):
+            for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", harness.read_source(doc)):
                 self.assertTrue(any(path.endswith("/" + name) for path in there),
                                 "%s: %s" % (doc, name))
 
