@@ -249,14 +249,18 @@ class Alone(harness.Test):
         worker.wait(120, 138)
         self.assert_ends_as(want, 0)
         self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")
-        # The line ends with "; training continues", unless the last step was made in the meantime.
-        self.assertRegex(worker.output(), r"checkpoint at step \d+ given up")
         self.assertNotIn("checkpoint at step %d given up; " % STEPS, worker.output())
         self.assertIn("the last checkpoint, of step %d, could not be written to %s: " %
                       (STEPS, self.folder()), worker.output())
         self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "worker-lock"])
         self.begin().wait(120)
         self.assertEqual(self.steps()[-1], STEPS)
+
+    def test_full_disk_does_not_stop_training_before_the_end(self):
+        worker = self.begin("--save_steps=10", "--train_steps=20000000", prefix=harness.FULL_DISK)
+        worker.wait_line(r"checkpoint at step \d+ given up; training continues")
+        worker.wait_line("training step")
+        worker.kill()
 
     def test_bad_folder_ends_worker_with_one_line(self):
         """The worker prints one line and exits with the status of a permanent error. It does not
