@@ -124,6 +124,7 @@ class Waiting(Looks, harness.Test):
         job.workers[1].wait_line("training step 2 done")
         whom = r"worker 1 \(connected; its part of (the validation at )?step \d+ is missing\)"
         line, n = r"(?m)waiting for %s, \d+ s$" % whom, 0
+        over = "the wait for worker 1 "
 
         def look():
             return list(re.finditer(line, job.workers[0].output()))[n:]
@@ -134,6 +135,9 @@ class Waiting(Looks, harness.Test):
                     self.waits_for(job, whom)
                     job.workers[2].wait_line(line)
                     break
+            # The next pause is a new wait only if worker 1 has sent its part before.
+            harness.until(lambda n=n: job.workers[0].output().count(over) > n,
+                          "the wait for worker 1 is over")
         self.assertTrue(found.group(1))
         self.waits_for_none(job)
         job.kill()
