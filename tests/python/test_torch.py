@@ -9,14 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import unittest
 import warnings
 import weakref
 from unittest import mock
 
 import harness
 import samples
-import weights
+import torch_case
 
 harness.use_package()
 import weir  # noqa: E402
@@ -27,23 +26,8 @@ TOLERANCE = 1e-5  # error of each loss: DDP and the servers round at different p
 DDP_PORT = 29571
 
 
-@unittest.skipIf(harness.SANITIZE, "PyTorch is compiled without a sanitizer")
-class Torch(harness.Test):
-    def setUp(self):
-        super().setUp()
-        self.torch = weights.torch2(self)
-        import weir.torch  # pylint: disable=redefined-outer-name
-        self.exchange = weir.torch.Exchange
-        self.torch.manual_seed(3)
-        self.x, self.y = self.torch.randn(64, 8), self.torch.randn(64, 3)
-
-
-class Alone(Torch):
+class Alone(torch_case.Torch):
     """Training without servers, by the same rule."""
-
-    def loss(self, net, items):
-        out = net(self.x[items].to(next(net.parameters()).dtype)).float()
-        return self.torch.nn.functional.mse_loss(out, self.y[items])
 
     def net(self):
         nn = self.torch.nn
@@ -76,11 +60,6 @@ class Alone(Torch):
         self.assertIs(net[2].weight, net[0].weight)
         self.loss(net, [0, 1]).backward()  # no hook is left
         self.assertIsNotNone(net[0].weight.grad)
-
-    def close(self, got, want):
-        self.assertEqual(got.keys(), want.keys())
-        for name, values in want.items():
-            self.torch.testing.assert_close(got[name], values, rtol=1e-4, atol=1e-5, msg=name)
 
     def test_other_dtypes_and_accumulation_train(self):
         for dtype in (self.torch.bfloat16, self.torch.float16, self.torch.float64):
@@ -411,7 +390,7 @@ class Alone(Torch):
         self.assertEqual(sorted(seen[64:]), list(range(64)))
 
 
-class Servers(Torch):
+class Servers(torch_case.Torch):
     def cluster(self, **kwargs):
         command = [sys.executable, os.path.join(EXAMPLES, "char_gpt_weir.py"),
                    "--train_steps=%d" % STEPS]
