@@ -38,6 +38,7 @@ struct fixture {
     struct store *store;
     double value[N_ELEMS], slot[2][N_ELEMS]; /* reference */
     int n_updates[N_PARAMS];
+    bool has_negative_zero; /* the first value of `b` is -0 */
 };
 
 static bool lacks(int member, int64_t step, int param)
@@ -71,6 +72,8 @@ static struct store_answer send_init(struct fixture *f, int chunk)
     float values[N_ELEMS];
     for (int64_t i = 0; i < c->n_elems; i++)
         values[i] = store_rig_number(9, 0, c->first + i);
+    if (f->has_negative_zero && chunk == 0)
+        values[3] = -0.0f;
     const struct net_frame_head head = {GENERATION, 0, 100};
     const struct net_piece piece = {.kind = PIECE_INIT,
                                     .chunk = (uint32_t)chunk,
@@ -80,7 +83,8 @@ static struct store_answer send_init(struct fixture *f, int chunk)
 
 static void setup(struct fixture *f, const struct net_job *job)
 {
-    *f = (struct fixture){.job = *job, .n_members = job->n_workers};
+    f->job = *job;
+    f->n_members = job->n_workers;
     f->job.train_steps = 1000;
     assert_int_equal(chunks_create(model, N_PARAMS, 4096, &f->chunks), ST_OK);
     assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
@@ -242,7 +246,7 @@ static void versions_match_double_precision(void **state)
     for (int k = 0; k < 4; k++)
         for (int n = 1; n <= MAX_MEMBERS; n++)
             for (int clips = 0; clips < 2; clips++) {
-                struct fixture f;
+                struct fixture f = {0};
                 struct net_job job = job_of(kinds[k], n);
                 job.optim.clip_norm = clips ? 0.7f : 0;
                 setup(&f, &job);
@@ -260,7 +264,7 @@ static void each_contribution_counts_alone_in_async(void **state)
 {
     static const enum job_sync_mode modes[] = {JOB_ASYNC, JOB_SSP};
     for (int k = 0; k < 2; k++) {
-        struct fixture f;
+        struct fixture f = {0};
         struct net_job job = job_of(OPTIM_ADAM, 1);
         job.sync_mode = modes[k];
         job.delay_compensation = 0.5f;
@@ -297,7 +301,7 @@ static void parameter_without_gradient_keeps_its_bits_in_each_format(void **stat
     for (int d = 0; d < DTYPE_N_KINDS; d++)
         for (int kind = 0; kind < OPTIM_N_KINDS; kind++)
             for (int mode = JOB_SYNC; mode <= JOB_SSP; mode++) {
-                struct fixture f;
+                struct fixture f = {0};
                 struct part part = {0};
                 struct net_job job = job_of((enum optim_kind)kind, mode == JOB_SYNC ? 2 : 1);
                 job.push_dtype = job.version_dtype = (enum dtype)d;
@@ -319,6 +323,36 @@ static void parameter_without_gradient_keeps_its_bits_in_each_format(void **stat
                 teardown(&f);
             }
     assert_true(n_stayed > 0);
+}
+
+/* A change of 0, which members add to the value that they have, turns -0 into 0. */
+static void check_negative_zero(enum dtype d, uint8_t marks)
+{
+    static const float zeros[305];
+    struct fixture f = {.has_negative_zero = true};
+    struct part part;
+    struct net_job job = job_of(OPTIM_ADAM, 1);
+    const struct net_span span = {&marks, 1};
+    const struct net_frame_head head = {GENERATION, 0, 100};
+    const struct net_piece piece = {.kind = PIECE_PUSH,
+                                    .weight = 1,
+                                    .lacking = {&span, 0, 1},
+                                    .payload.bytes = marks == 7 ? 0 : sizeof zeros};
+    job.version_dtype = d;
+    setup(&f, &job);
+    assert_int_not_equal(store_rig_act(f.store, &head, piece, zeros, 0), PIECE_REFUSED);
+    take_part(&f, 0, &part);
+    assert_true(part.value[0][0] == 0);
+    assert_int_equal(signbit(part.value[0][0]) != 0, dtype_block(d) == 1);
+    teardown(&f);
+}
+
+static void kept_negative_zero_stays_unless_versions_are_changes(void **state)
+{
+    for (enum dtype d = DTYPE_F32; d < DTYPE_N_KINDS; d++) {
+        check_negative_zero(d, 2); /* lacks `b` */
+        check_negative_zero(d, 7); /* lacks all of the chunk */
+    }
 }
 
 /* Moves all chunks to a new store, by reference or as another server's. */
@@ -350,7 +384,7 @@ static void move_chunks(struct fixture *f, int64_t step, bool as_copy)
 static void counts_move_with_the_chunks(void **state)
 {
     for (int back = 0; back < 2; back++) {
-        struct fixture f;
+        struct fixture f = {0};
         struct net_job job = job_of(OPTIM_ADAMW, 2);
         setup(&f, &job);
         for (int64_t step = 0; step < STEPS; step++) {
@@ -369,7 +403,7 @@ static void counts_move_with_the_chunks(void **state)
 
 static void counts_that_do_not_fit_are_refused(void **state)
 {
-    struct fixture f;
+    struct fixture f = {0};
     struct net_job job = job_of(OPTIM_ADAM, 1);
     setup(&f, &job);
     static const uint64_t idle[4] = {0, 1, 0, 0};
@@ -394,7 +428,7 @@ static void counts_that_do_not_fit_are_refused(void **state)
  * first. */
 static void refused_contribution_leaves_no_marks(void **state)
 {
-    struct fixture f;
+    struct fixture f = {0};
     struct net_job job = job_of(OPTIM_ADAM, 2);
     int64_t step = 0;
     setup(&f, &job);
@@ -441,7 +475,7 @@ static void marks_that_do_not_fit_are_refused(void **state)
         {"payload", "payload of 1220 bytes, not 0", PIECE_PUSH, 0, 1, {7}, 1, 305},
         {"no payload", "payload of 0 bytes, not 1220", PIECE_PUSH, 0, 1, {3}, 1, 0},
     };
-    struct fixture f;
+    struct fixture f = {0};
     struct net_job job = job_of(OPTIM_ADAM, 1);
     static const float zeros[N_ELEMS];
     setup(&f, &job);
@@ -466,7 +500,7 @@ static void filled_gradient_that_is_marked_is_refused(void **state)
 {
     enum { N = 305, C = 304 };
     for (enum dtype d = DTYPE_F32; d < DTYPE_N_KINDS; d++) {
-        struct fixture f;
+        struct fixture f = {0};
         struct net_job job = job_of(OPTIM_ADAM, 1);
         float values[N] = {0};
         uint8_t bytes[N * sizeof(float)];
@@ -500,6 +534,7 @@ int main(void)
 {
     return RUN_TESTS(versions_match_double_precision, each_contribution_counts_alone_in_async,
                      parameter_without_gradient_keeps_its_bits_in_each_format,
+                     kept_negative_zero_stays_unless_versions_are_changes,
                      counts_move_with_the_chunks, counts_that_do_not_fit_are_refused,
                      refused_contribution_leaves_no_marks, marks_that_do_not_fit_are_refused,
                      filled_gradient_that_is_marked_is_refused);

@@ -2,9 +2,10 @@
  * payloads.
  *
  * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields
- * in any order, as protobuf allows; unknown fields are skipped. The encoder writes the same bytes
- * as protobuf's encoder: fields in the order of their numbers, without zero values. The payload is
- * last, also behind `lacking`, whose number is higher, and is passed by reference.
+ * in any order, as protobuf allows; unknown fields are skipped. The encoder writes the fields as
+ * protobuf's encoder does, in the order of their numbers and without zero values, except for the
+ * order of two fields: the payload, which is passed by reference, is last, also behind `lacking`,
+ * whose number is higher.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
