@@ -174,7 +174,7 @@ class Alone(torch_case.Torch):
             def __iter__(self):
                 for i in range(9):
                     at = 8 * i + 1000 * (i >= 3) + 8 * max(0, i - 5)
-                    self.step = weir.Step(i, 9, at, 8, 1, 1, 0, 0, 1, i in (0, 3))
+                    self.step = weir.Step(i, 9, at, 8, 1, 1, 0, 0, 1, i in (0, 3), 0)
                     yield self.step
         for workers in (0, 1):
             steps = Steps()
@@ -189,7 +189,7 @@ class Alone(torch_case.Torch):
         for steps in (1, 3):
             def place(r, i, n=steps):
                 first = 2 * 4 * n * (i // n) + 4 * n * r + i % n * 4  # 2 members, batches of 4
-                return weir.Step(i, 9, 2 * first, 4, 2, 1, r, r, 2, False)
+                return weir.Step(i, 9, 2 * first, 4, 2, 1, r, r, 2, False, 0)
             for r in range(2):
                 self.assertEqual(list(positions(place(r, 0), steps)),
                                  [place(r, i).positions for i in range(9)])
