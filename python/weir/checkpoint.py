@@ -19,13 +19,16 @@ PART = re.compile(r"(\S+?)(?: slot (\d+))?(?: \[(\d+):(\d+)\])?$")
 class Checkpoint:
     """The state of a job at a step. tensors: {name: memoryview}, writable float32 arrays with the
     shapes of the parameters. slots: {name: list of such arrays}, the optimizer's state of each
-    parameter that has one; for adam and adamw the first and the second moment."""
+    parameter that has one; for adam and adamw the first and the second moment. updates: {name:
+    number of updates of these slots}, which is below `step` if the parameter had no gradient in
+    some steps."""
     path: str  # path of the manifest
     step: int  # number of steps made
     position: int  # position of the next sample, counted over all passes
     job: dict[str, Any]  # settings in the manifest: optimizer, seed, train_steps and so on
     tensors: dict[str, memoryview]
     slots: dict[str, list[memoryview]]
+    updates: dict[str, int]
 
 
 def newest(folder: str) -> str:
@@ -67,14 +70,15 @@ def _room(shape: list[int]) -> memoryview:
 def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
     shapes = {p["name"]: p["shape"] for p in manifest["parameters"]}
     out = Checkpoint(path, manifest["step"], manifest["position"], manifest["job"],
-                     {name: _room(shape) for name, shape in shapes.items()}, {})
+                     {name: _room(shape) for name, shape in shapes.items()}, {}, {})
+    since = manifest.get("parent", {}).get("slots_since", 0)  # in a region
     missing = {name: math.prod(shape) for name, shape in shapes.items()}
     for file in manifest["files"]:
         where = os.path.join(os.path.dirname(path), file["name"])
         if os.path.getsize(where) != file["bytes"]:
             raise ValueError("%s has not %d bytes" % (file["name"], file["bytes"]))
         with open(where, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _read_file(content, shapes, out, missing)
+            _read_file(content, shapes, out, missing, since)
     lost = next((name for name, n in missing.items() if n), None)
     if lost is not None:
         raise ValueError("parts of '%s' are missing" % lost)
@@ -82,9 +86,10 @@ def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
 
 
 def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,
-               missing: dict[str, int]) -> None:
+               missing: dict[str, int], since: int) -> None:
     (n,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8:8 + n])
+    about = header["__metadata__"]
     for key, tensor in header.items():
         if key == "__metadata__":
             continue
@@ -99,3 +104,6 @@ def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,
         to.cast("B")[at:at + last - first] = content[8 + n + first:8 + n + last]
         if slot is None:
             missing[name] -= (last - first) // 4
+            made = int(about.get("version " + key, out.step))
+            made -= int(about.get("idle " + key, 0)) + since
+            out.updates[name] = min(out.updates.get(name, made), made)

@@ -16,6 +16,7 @@ import weights
 
 harness.use_package()
 import weir  # noqa: E402
+from weir import checkpoint  # noqa: E402
 
 STEPS = 24
 FORMATS = {  # of contributions and of versions, by mode
@@ -192,8 +193,13 @@ class Lacking(harness.Test):
                     ps_flags=["--save_steps=3"]) as cluster:
                 got = self.members(cluster, disturb)
                 cluster.wait(40 * harness.PATIENCE)
+                updates = checkpoint.read(folder).updates
             want = want or got
             self.assertEqual(got, want)
+            self.assertEqual(updates, {"p%d" % i: sum(
+                not all(has_branch(step, 7 * i + task) for task in range(2))
+                for step in range(STEPS)) for i in range(len(self.N))})
+            self.assertLess(updates["p0"], STEPS)
 
     def test_parameter_stays_in_rounds_without_a_gradient(self):
         """A parameter without a gradient in all local steps of a round has no change, and the outer

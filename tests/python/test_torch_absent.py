@@ -109,6 +109,36 @@ class Absent(torch_case.Torch):
                 for net in nets:
                     self.close(net.state_dict(), want.state_dict())
 
+    def test_checkpoint_counts_only_updates(self):
+        """A parameter had no gradient in some steps. From the checkpoint PyTorch's Adam continues
+        as if it had made all steps."""
+        def make(net):
+            return self.torch.optim.Adam(net.parameters(), 0.05)
+
+        def train(net, rule, steps):
+            for step in steps:
+                rule.zero_grad()
+                (self.loss(net, range(8)) if step % 3 == 0 else net[0](self.x).mean()).backward()
+                rule.step()
+        net, want, other = self.net(), self.net(), self.net()
+        with tempfile.TemporaryDirectory() as folder:
+            with weir.Cluster(checkpoint_dir=folder) as cluster:
+                rule = make(net)
+                exchange = self.exchange(net, rule, train_steps=8, **cluster.settings())
+                for step in exchange:
+                    train(net, rule, [step.step])
+                cluster.wait(20 * harness.PATIENCE)
+            found = weir.torch.load_checkpoint(folder, other)
+        rule = make(want)
+        train(want, rule, range(8))
+        self.assertEqual([float(s["step"]) for s in found["optimizer"]["state"].values()],
+                         [float(rule.state[p]["step"]) for p in want.parameters()])
+        again = make(other)
+        again.load_state_dict({**again.state_dict(), **found["optimizer"]})
+        train(want, rule, range(8, 12))
+        train(other, again, range(8, 12))
+        self.close(other.state_dict(), want.state_dict(), 1e-4)
+
     def test_unknown_later_parameter_refused(self):
         with self.assertRaisesRegex(weir.Invalid, "no parameter '7.weight'"):
             next(self.exchange(self.net(), later=["7.weight"]))

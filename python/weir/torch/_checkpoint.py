@@ -41,6 +41,6 @@ def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
     for i, (name, p) in enumerate(parameters):
         if name in found.slots and found.job["optimizer"]["name"] in ("adam", "adamw"):
             first, second = (tensor(v, p) for v in found.slots[name])
-            moments[i] = {"step": torch.tensor(float(found.step)), "exp_avg": first,
+            moments[i] = {"step": torch.tensor(float(found.updates[name])), "exp_avg": first,
                           "exp_avg_sq": second}
     return {"step": found.step, "position": found.position, "optimizer": {"state": moments}}
