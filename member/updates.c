@@ -341,6 +341,12 @@ int updates_state(const struct updates *x, struct updates_state *out)
     return 1;
 }
 
+uint64_t *updates_idle(const struct updates *x, int chunk)
+{
+    const struct local *l = local_of(x);
+    return l ? idle_of(l, chunk) : NULL;
+}
+
 void updates_resume(struct updates *x, int64_t step, uint64_t position)
 {
     struct local *l = x->ctx;

@@ -66,6 +66,9 @@ int updates_state(const struct updates *x, struct updates_state *out); /* 0: ano
 /* Resumes the local kind, before start, at `step`, whose first sample lies at `position`. The
  * caller has filled the arrays of updates_state() with the state at this step. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);
+/* Returns, for each parameter of a chunk, the number of updates of the local kind in which it had
+ * no gradient; NULL: another kind. May be written before start. */
+uint64_t *updates_idle(const struct updates *x, int chunk);
 /* Sets, before the pushes of a step, the factor that clips its gradients in the local kind
  * (clip.h); factor 0: the step changes nothing. Returns 0, and does nothing, for another kind. */
 int updates_clip(struct updates *x, double factor);

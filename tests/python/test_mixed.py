@@ -2,7 +2,9 @@
 """Weir's own workers and Python programs with the package `weir` train in one job, also in that of
 a region. A program must describe the same parameters as the worker, and is refused otherwise."""
 # label: cluster
+import array
 import hashlib
+import shutil
 import unittest
 
 import harness
@@ -72,6 +74,38 @@ class Mixed(regions.Test):
                              hashlib.sha256(bits).hexdigest())
             harness.write_file(path + "-own", "".join("%d %d %d %d\n" % row for row in rows))
             self.assertEqual(samples.wrong([path, path + "-own"], 30), [])
+
+    def test_worker_resumes_where_parameters_lacked_gradients(self):
+        """A program's parameters lack gradients in some steps. From its checkpoint a worker without
+        servers, stopped once, trains to the same bits as one with servers."""
+        flags = ["--train_steps=16", "--batch_size=10", "--seed=3", "--optimizer=adam",
+                 "--hidden_units=24", "--intra_op_threads=1", "--log_every=1"]
+        first, with_servers, alone = (self.path(name) for name in ("first", "servers", "alone"))
+        job = self.job(n_workers=1, model="mlp", flags=flags)
+        job.start_servers("--checkpoint_dir=" + first)
+        m = self.member(job, "mlp", 0, train_steps=16, batch_size=10, seed=3, optimizer="adam")
+        for _ in range(6):
+            step = m.next(60 * harness.PATIENCE)
+            for param in range(4):
+                lacks = param == 0 and step.step > 2 or param == 1 and step.step % 2
+                m.push(param, None if lacks else array.array("f", [
+                    0.01 * (1 + k % 7) for k in range(m.values(param).nbytes // 4)]), samples=10)
+        m.next(60 * harness.PATIENCE)
+        self.terminate(job.ps, 60, 143)
+        m.close()
+        for folder in (with_servers, alone):
+            shutil.copytree(first, folder)
+        want, = self.started_job(n_workers=1, model="mlp", flags=flags, ps_flags=[
+            "--checkpoint_dir=" + with_servers]).finish(120)
+        summary = self.path("alone.json")
+        flags += ["--checkpoint_dir=" + alone, "--summary_json=" + summary]
+        worker = self.start_alone("--fault_push_delay_ms=20", *flags, model="mlp")
+        worker.wait_line("training step 9 done")
+        worker.stop(seconds=60)
+        self.start_alone(*flags, model="mlp").wait(60)
+        got = harness.read_json(summary)
+        self.assertLess(got["local_steps"], 8)
+        self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
 
     def test_worker_and_program_share_region(self):
         """The program's positions lie between those of the other region."""

@@ -100,7 +100,7 @@ done:
     return st;
 }
 
-/* Copies values, slots and step of a checkpoint to the updates. */
+/* Copies values, slots and counts of idle updates of a checkpoint to the updates. */
 static enum status load_checkpoint(const struct alone_folder_config *cfg,
                                    const struct checkpoint_restore *r)
 {
@@ -128,6 +128,7 @@ static enum status load_checkpoint(const struct alone_folder_config *cfg,
                   step, version);
             return ST_MISMATCH;
         }
+        checkpoint_restore_idle(r, cfg->chunks, i, step, updates_idle(cfg->updates, i));
     }
 done:
     return st;

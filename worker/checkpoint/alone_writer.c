@@ -182,7 +182,8 @@ static enum status allocate_memory(struct alone_writer *s)
         s->list[i] = (struct checkpoint_shard_chunk){
             .chunk = i,
             .value = s->values + k->first,
-            .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL};
+            .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL,
+            .idle = updates_idle(s->cfg.folder.updates, i)}; /* constant in a worker */
     }
     return ST_OK;
 }
