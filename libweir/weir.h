@@ -134,7 +134,8 @@ float *weir_gradient(struct weir *w, int param);
  * pushed. WEIR_OK: the gradient is queued, or the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
 /* Pushes the values that this member's own local steps led to (setting own_local_steps). They are
- * borrowed like a gradient. NULL with samples above 0: these steps had no gradient. */
+ * borrowed like a gradient, and may be in the array of weir_gradient(). NULL with samples above 0:
+ * these steps had no gradient. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Requests newer values without a contribution; weir_wait waits for them. */
 int weir_pull(struct weir *w, int param);

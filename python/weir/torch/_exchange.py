@@ -11,6 +11,7 @@ from .._trace import Trace
 from ..member import Member, Step
 from . import _guards, _hooks
 from ._checks import Checks
+from ._device import Host
 from ._optimizer import OwnOptimizer
 from ._slots import Slot
 from ._ways import ByName, LocalSteps, Way
@@ -106,6 +107,7 @@ class Exchange:
         self.counts = True  # False: the step's generation has ended, and the step will be repeated
         self._began = self._over = self._skipped = False
         self._checks: Optional[Checks] = None
+        self._copies = Host()
         self._by_id: dict[int, Slot] = {}  # the parameters by id()
         # Number of the job's steps, if this member joins after the last one.
         self._train_steps = settings.get("train_steps") or 200
@@ -178,7 +180,7 @@ class Exchange:
                 self._trace.add("wait", "parameters of " + s.name, begin)
 
     def _bring(self, s: Slot) -> None:
-        s.bring()
+        s.bring(self._copies)
         if self._trace:
             self._trace.answered(s.number)
 

@@ -7,6 +7,7 @@ import torch
 
 from .._library import Invalid
 from ..member import Member
+from ._device import Host
 
 
 class Slot:
@@ -54,12 +55,12 @@ class Slot:
                           ".double(), or assigned .data), and receives no values there; do that "
                           "before the first step, and copy values in place later" % self.name)
 
-    def bring(self) -> None:
+    def bring(self, copies: Host) -> None:
         """Copies the values, which have arrived, to the tensor, unless the tensor uses the member's
         memory."""
         self.check()
         if not self.in_place:
-            self.tensor.data.copy_(self.values)
+            copies.bring(self)
         self.fresh = True
         self._version = self.tensor._version
         self._sum = self._checksum() if self.in_place else None
@@ -80,7 +81,7 @@ class Slot:
             equal = not self.moved() and self._checksum() == self._sum
         else:
             now = self.tensor.detach()
-            equal = torch.equal(now, self.values.to(now.device, now.dtype))
+            equal = torch.equal(now, torch.empty_like(now).copy_(self.values))
         if equal:
             self._version = self.tensor._version
         return not equal

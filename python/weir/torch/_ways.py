@@ -3,6 +3,7 @@ and by local steps of a PyTorch optimizer. _optimizer.py has a third one."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Optional, Sequence
 
 import torch
@@ -56,15 +57,15 @@ class Way:
         """Pushes a parameter's gradient."""
         samples = 0 if exchange._skipped else exchange.step.n_samples
         source = s.tensor if s.average else s.tensor.grad
+        push = functools.partial(exchange.member.push, s.number, samples=samples)
         if source is not None:
-            s.room.copy_(source.detach().to_dense())  # an Embedding's gradient may be sparse
+            source = source.detach().to_dense()  # an Embedding's gradient may be sparse
         elif exchange.step.n_regions == 0:
             # If no member has a gradient, the parameter and its state stay.
-            exchange.member.push(s.number, None, samples=samples)
-            return
+            push = functools.partial(push, None)
         else:
             s.room.zero_()  # servers of a region need a gradient
-        exchange.member.push(s.number, samples=samples)
+        exchange._copies.send(s, source, push)
 
     def end_step(self, exchange: Any) -> Optional[Step]:
         """Ends a step: pushes all that is not pushed yet. Returns the next step of a round, if it
@@ -199,9 +200,9 @@ class LocalSteps(Way):
         return scheduler.optimizer is self.optimizer
 
     def push(self, exchange: Any, s: Slot) -> None:
-        values = s.tensor.detach().to("cpu", torch.float32).contiguous()
-        exchange.member.push_values(s.number, values,
-                                    samples=self._round.n_samples if self._n_made else 0)
+        exchange._copies.send(s, s.tensor.detach(), functools.partial(
+            exchange.member.push_values, s.number, s.room,
+            samples=self._round.n_samples if self._n_made else 0))
 
     def end_step(self, exchange: Any) -> Optional[Step]:
         step = exchange.step
