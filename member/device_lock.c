@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -33,6 +35,35 @@ int device_lock_path(const char *dir, const char *key, char *out, size_t size)
     return 1;
 }
 
+/* Creates the file in a folder without hard links. Until fchmod, which corrects the effect of the
+ * umask, other users may be refused. */
+static int create_in_place(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
+    if (fd < 0)
+        return errno;
+    fchmod(fd, 0444);
+    close(fd);
+    return 0;
+}
+
+/* Creates the file, which is readable for all users from the moment when it exists: it first has
+ * another name. (The umask belongs to all threads, so it stays.) Returns 0, or an errno. */
+static int create_file(const char *path)
+{
+    char aside[PATH_MAX];
+    if (snprintf(aside, sizeof aside, "%s-XXXXXX", path) >= (int)sizeof aside)
+        return ENAMETOOLONG;
+    int fd = mkostemp(aside, O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int failed = fchmod(fd, 0444) != 0 || link(aside, path) != 0 ? errno : 0;
+    unlink(aside);
+    close(fd);
+    bool no_links = failed == EPERM || failed == EOPNOTSUPP || failed == ENOSYS || failed == EINVAL;
+    return no_links ? create_in_place(path) : failed;
+}
+
 /* Opens the file without O_CREAT first, because fs.protected_regular forbids O_CREAT for another
  * user's file in a folder with the sticky bit. O_NONBLOCK: a pipe at this path must not block. */
 static int open_file(const char *path)
@@ -41,13 +72,11 @@ static int open_file(const char *path)
         int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd >= 0 || errno != ENOENT)
             return fd;
-        fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
-        /* The umask, which belongs to all threads, must not make the file unreadable for other
-         * users. */
-        if (fd >= 0)
-            fchmod(fd, 0444);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
+        int failed = create_file(path);
+        if (failed && failed != EEXIST) {
+            errno = failed;
+            return -1;
+        }
     }
     return -1;
 }

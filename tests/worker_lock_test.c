@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +113,41 @@ static void other_users(void **unused)
     assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
 }
 
+static const char *raced_key; /* NULL: fchmod does nothing more than the system's */
+static int raced;
+
+/* Replaces the C library's function: before a new file has its mode, another user acquires the
+ * lock. */
+int fchmod(int fd, mode_t mode)
+{
+    const char *key = raced_key;
+    raced_key = NULL;
+    if (key)
+        raced = take_as(65534, key);
+    return (int)syscall(SYS_fchmod, fd, mode);
+}
+
+static void no_user_is_refused_while_another_creates_the_file(void **unused)
+{
+    char path[160], why[DEVICE_WHY_SIZE];
+    struct stat s;
+    int fd;
+    if (geteuid() != 0)
+        skip_because("not root: two users cannot be played");
+    mode_t old = umask(077);
+    raced_key = "GPU-1";
+    raced = -1;
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-1", &fd, why), ST_OK);
+    umask(old);
+    assert_int_equal(raced, ST_OK);
+    device_lock_release(fd);
+    lock_path(path, "GPU-1");
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 07777, 0444);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(rmdir(lock_dir), 0); /* no other file remains */
+}
+
 int main(void)
 {
     log_init("worker", -1, LOG_LEVEL_INFO);
@@ -119,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(files_of_the_lock),
         TEST(other_users),
+        TEST(no_user_is_refused_while_another_creates_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
