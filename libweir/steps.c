@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "libweir/rates.h"
 #include "net/wire/lacking.h"
+#include <stdbool.h>
 #include <string.h>
 
 int64_t weir_steps_deadline(int timeout_ms)
@@ -99,10 +100,16 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
     pthread_mutex_lock(&w->lock);
     int lacks = w->in_step && !w->invalid && w->n_unpushed > 0;
     const char *name = lacks ? find_unpushed(w) : NULL;
+    bool pushes = w->in_step && !w->invalid && w->n_pushing > 0;
     pthread_mutex_unlock(&w->lock);
     if (lacks)
         return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
                                 name ? name : "", (long long)w->step);
+    if (pushes)
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "a push of step %lld has not returned yet in another thread: call weir_next after all pushes of the step have returned",
+            (long long)w->step);
     int64_t next = w->step + w->in_step;
     w->updates.ops->flush(w->updates.ctx);
     if (!w->collecting) {
@@ -380,6 +387,7 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
         p->awaited = 1;
         g->samples = samples;
         w->n_unpushed--;
+        w->n_pushing++;
     }
     *last = w->n_unpushed == 0;
     pthread_mutex_unlock(&w->lock);
@@ -432,14 +440,19 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
                       double samples)
 {
     int last = 0, code = mark_pushed(w, param, in, samples, &last);
-    if (code == WEIR_OK && !in->invalid && w->set.own_local_steps && data && samples > 0) {
+    if (code != WEIR_OK)
+        return code;
+    if (!in->invalid && w->set.own_local_steps && data && samples > 0) {
         make_change(w, param, data);
         data = w->gradients + w->params[param].first;
     }
-    if (code == WEIR_OK && !in->invalid)
+    if (!in->invalid)
         code = send_param(w, param, data, samples);
     if (code == WEIR_OK && last)
         w->updates.ops->flush(w->updates.ctx);
+    pthread_mutex_lock(&w->lock);
+    w->n_pushing--;
+    pthread_mutex_unlock(&w->lock);
     return code;
 }
 

@@ -100,7 +100,8 @@ struct weir_step {
     int64_t reserved[5];
 };
 /* Begins the next step: waits until its values are here, and resumes in each new generation. The
- * program must have pushed all parameters of the step before, and these calls must have returned.
+ * program must have pushed all parameters of the step before, and these calls must have returned:
+ * otherwise WEIR_E_INVALID, and nothing changes.
  * timeout_ms -1: no timeout. Other codes: DONE, LEFT, OVER, AGAIN. */
 int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
 /* Sets a factor, finite and 0 or above, of the learning rate for the updates by this step; it is 1

@@ -94,11 +94,11 @@ struct weir {
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;
-    int invalid;    /* the current step no longer counts */
-    int began;      /* the next step is the first after a start */
-    int collecting; /* the last values have been requested */
-    int n_within;   /* number of calls that use the exchange; a start waits until it is 0 */
-    int begun;      /* a start has succeeded */
+    int invalid;             /* the current step no longer counts */
+    int began;               /* the next step is the first after a start */
+    int collecting;          /* the last values have been requested */
+    int n_within, n_pushing; /* calls that use the exchange (a start awaits their end); pushes */
+    int begun;               /* a start has succeeded */
     int tell_began, tell_rebased, tell_stopped; /* events that are due: BEGAN, REBASED, STOPPED */
     int look_at;                                /* parameter at which the next search begins */
     char error[WEIR_ERROR_BYTES];

@@ -1,5 +1,6 @@
 /* tests/libweir_alone_test.c - libweir without servers: steps to the job's end, by one thread and
  * by several, a refused push, a cancel, and the order of samples. */
+#include "libweir/weir_impl.h"
 #include "tests/libweir_open.h"
 #include <math.h>
 #include <pthread.h>
@@ -221,8 +222,68 @@ static void stop_ends_job_at_its_step(void **state)
     weir_close(w);
 }
 
+/* A push that does not return until the main thread has called weir_next and weir_next_early. */
+static struct {
+    const struct updates_ops *real;
+    pthread_mutex_t lock; /* guards the fields below */
+    pthread_cond_t changed;
+    bool is_inside, may_return;
+} held = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static enum status push_held(void *ctx, int chunk, int64_t step, const float *data, float weight,
+                             const uint8_t *lacking)
+{
+    pthread_mutex_lock(&held.lock);
+    held.is_inside = true;
+    pthread_cond_broadcast(&held.changed);
+    while (!held.may_return)
+        pthread_cond_wait(&held.changed, &held.lock);
+    pthread_mutex_unlock(&held.lock);
+    return held.real->push_lacking(ctx, chunk, step, data, weight, lacking);
+}
+
+static void *push_last_main(void *w)
+{
+    const float gradient[1] = {1};
+    assert_int_equal(weir_push(w, 0, gradient, 1), WEIR_OK);
+    return NULL;
+}
+
+static void next_step_is_refused_until_pushes_have_returned(void **state)
+{
+    static const char *const settings[][2] = {{"train_steps", "2"}, {NULL, NULL}};
+    const int64_t one = 1;
+    struct weir *w = open_with(settings);
+    struct weir_step s;
+    pthread_t thread;
+    assert_int_equal(weir_param(w, "a", 0, 1, &one, NULL), 0);
+    assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
+    struct updates_ops ops = *w->updates.ops;
+    held.real = w->updates.ops;
+    ops.push_lacking = push_held;
+    w->updates.ops = &ops;
+    assert_int_equal(pthread_create(&thread, NULL, push_last_main, w), 0);
+    pthread_mutex_lock(&held.lock);
+    while (!held.is_inside)
+        pthread_cond_wait(&held.changed, &held.lock);
+    pthread_mutex_unlock(&held.lock);
+    assert_error(w, weir_next_early(w, -1, &s), WEIR_E_INVALID,
+                 "a push of step 0 has not returned");
+    assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "a push of step 0 has not returned");
+    pthread_mutex_lock(&held.lock);
+    held.may_return = true;
+    pthread_cond_broadcast(&held.changed);
+    pthread_mutex_unlock(&held.lock);
+    pthread_join(thread, NULL);
+    w->updates.ops = held.real;
+    assert_int_equal(weir_next_early(w, -1, &s), WEIR_OK);
+    assert_int_equal(s.step, 1);
+    weir_close(w);
+}
+
 int main(void)
 {
     return RUN_TESTS(test_alone, test_threads, test_shared_samples_differ, test_samples,
-                     stop_ends_job_at_its_step, step_without_gradient_leaves_no_trace);
+                     stop_ends_job_at_its_step, step_without_gradient_leaves_no_trace,
+                     next_step_is_refused_until_pushes_have_returned);
 }
