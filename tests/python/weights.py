@@ -7,7 +7,11 @@ import operator
 import random
 import struct
 
+import harness
+
 try:
+    if harness.SANITIZE:
+        raise ImportError("it is compiled without a sanitizer")
     import torch
 except ImportError as missing:
     torch, _why = None, str(missing)
@@ -18,7 +22,7 @@ FORMATS = {"F32": "f", "F64": "d", "I64": "q"}
 def torch2(test):
     """Returns PyTorch 2 or later; skips the test without it."""
     if torch is None:
-        test.skipTest("PyTorch is not installed: " + _why)
+        test.skipTest("no PyTorch: " + _why)
     if int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
         test.skipTest("PyTorch %s is installed; the comparison is with 2 or later" %
                       torch.__version__)
