@@ -3,22 +3,21 @@
  * a gradient into the memory that servers read, and values into an R array. An element has the same
  * indices as in a program with row-major arrays.
  * A call returns libweir's code, or a list with its result. Functions in R raise the errors
- * (R/conditions.R). Only R's thread calls these functions. Other threads of the library write log
- * lines, which this file keeps until R requests them. */
+ * (R/conditions.R). Only R's thread calls these functions. */
 #include "gpu.h"
+#include "log.h"
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <R_ext/Visibility.h>
 #include <Rinternals.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <weir.h>
 
-enum { MAX_DIMS = 6, SAID_BYTES = 400, LINES = 64, LINE_BYTES = 400 };
+enum { MAX_DIMS = 6, SAID_BYTES = 400 };
 
 struct param {
     int n_dims;
@@ -506,61 +505,6 @@ static SEXP r_event(SEXP pointer)
         REAL(out)[i] = (double)values[i];
     UNPROTECT(1);
     return out;
-}
-
-/* Keeps lines of the library's threads until R requests them; the oldest are dropped first. */
-static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
-static char lines[LINES][LINE_BYTES];
-static int lines_level[LINES], n_lines, least_level;
-
-static void keep_line(void *ctx, int level, const char *text)
-{
-    (void)ctx;
-    pthread_mutex_lock(&lines_lock);
-    if (level >= least_level) {
-        snprintf(lines[n_lines % LINES], LINE_BYTES, "%s", text);
-        lines_level[n_lines++ % LINES] = level;
-        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* drops the oldest, which R never requested */
-    }
-    pthread_mutex_unlock(&lines_lock);
-}
-
-static SEXP r_log(SEXP level)
-{
-    int least = Rf_asInteger(level);
-    pthread_mutex_lock(&lines_lock);
-    least_level = least;
-    pthread_mutex_unlock(&lines_lock);
-    weir_log(least > WEIR_LOG_ERROR ? NULL : keep_line, NULL);
-    return R_NilValue;
-}
-
-/* Returns the log lines since the last call; the attribute `level` has their levels. */
-static SEXP r_lines(void)
-{
-    /* A copy, because R's functions may jump out of this one, which must not hold the lock then. */
-    static char copy[LINES][LINE_BYTES];
-    int level[LINES];
-    pthread_mutex_lock(&lines_lock);
-    int n = n_lines < LINES ? n_lines : LINES;
-    for (int i = 0; i < n; i++) {
-        int at = (n_lines - n + i) % LINES;
-        memcpy(copy[i], lines[at], LINE_BYTES);
-        level[i] = lines_level[at];
-    }
-    n_lines = 0;
-    pthread_mutex_unlock(&lines_lock);
-    if (n == 0)
-        return R_NilValue;
-    SEXP text = PROTECT(Rf_allocVector(STRSXP, n));
-    SEXP levels = PROTECT(Rf_allocVector(INTSXP, n));
-    for (int i = 0; i < n; i++) {
-        SET_STRING_ELT(text, i, Rf_mkCharCE(copy[i], CE_UTF8));
-        INTEGER(levels)[i] = level[i];
-    }
-    Rf_setAttrib(text, Rf_install("level"), levels);
-    UNPROTECT(2);
-    return text;
 }
 
 #define CALL(name, n)                                                                              \
