@@ -4,6 +4,7 @@ run its own tests. Members in R train in jobs whose processes are killed or inte
 parameters with a member in Python. The package reads a job's status and event files. An operator
 runs scripts/check_r, which tests more."""
 # label: cluster computes
+import array
 import glob
 import os
 import re
@@ -62,6 +63,19 @@ weir_push(m, samples = 0)
 stopifnot(is.null(weir_next(m)))
 weir_close(m)
 cat("all is where it should be\n")
+"""
+# A member that sets factors, and lacks gradients in some steps.
+LACKS = r"""
+library(weir)
+m <- do.call(weir_open, c(list(train_steps = 4, optimizer = "momentum", learning_rate = 1),
+                          weir_flags()$settings))
+weir_params(m, list(a = c(1, 2), b = c(1, 2)), rate = c(b = 0.5), decay = c(a = 0))
+weir_steps(m, function(step) {
+    v <- weir_values(m)
+    weir_step_rate(m, 1 / (1 + step$step))
+    weir_push(m, list(a = v$a, b = if (step$step == 0) v$b), samples = 1)
+    cat(sprintf("step %.0f %a %a\n", step$step, v$b[1], v$b[2]))
+})
 """
 # A member that makes local steps by its own rule, and whose forked children must not use it.
 OWN = r"""
@@ -265,6 +279,32 @@ class InR(harness.Test):
             self.assertIsNone(m.next())
         other.wait_line("^all is where it should be")
         self.wait_all((other, ps), 60)
+
+    def test_factors_and_missing_gradients_match_pythons(self):
+        """Both members have a gradient of b in step 0, only the one in Python in step 1, and none
+        in later steps."""
+        ps, hosts = self.ps()
+        other = self.r("lacks", LACKS, "--ps_hosts=" + hosts, "--n_workers=2", "--task_index=0")
+        seen = []
+        with weir.Member(ps_hosts=hosts, n_workers=2, task_index=1, train_steps=4,
+                         optimizer="momentum", learning_rate=1) as m:
+            a, b = m.param("a", (2,), decay=0), m.param("b", (2,), rate=0.5)
+            while step := m.next(timeout=60 * harness.PATIENCE):
+                seen.append(m.values(b).tolist())
+                m.step_rate(1 / (1 + step.step))
+                m.push(a, array.array("f", [1, 1]), samples=3)
+                m.push(b, array.array("f", [1, 3]) if step.step < 2 else None, samples=3)
+        self.assertEqual(seen[2:], seen[2:3] * 2)
+        velocity = [1, (2 + 3 * 3) / 4]
+        want = [[1, 2], [1 - 0.5 * velocity[0], 2 - 0.5 * velocity[1]]]
+        velocity = [0.9 * velocity[0] + 3 / 4, 0.9 * velocity[1] + 9 / 4]
+        want.append([v - 0.25 * d for v, d in zip(want[1], velocity)])
+        for got, expected in zip(seen, want):
+            for i in range(2):
+                self.assertAlmostEqual(got[i], expected[i], delta=1e-6)
+        self.wait_all((other, ps), 60)
+        self.assertEqual([[float.fromhex(v) for v in line.split()[2:]] for line in other.lines
+                          if line.startswith("step ")], seen)
 
     def test_rolled_back_step_ends_early(self):
         ps, hosts = self.ps()

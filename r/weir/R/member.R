@@ -20,11 +20,13 @@ weir_close <- function(member) {
     invisible(NULL)
 }
 
-weir_params <- function(member, params, keep = NULL) {
+weir_params <- function(member, params, keep = NULL, rate = NULL, decay = NULL) {
     pointer <- handle(member)
     if (!is.list(params) || is.null(names(params)) || anyDuplicated(names(params)))
         fail(INVALID, "parameters must be a list of arrays with distinct names")
-    keep <- check_keep(as.list(keep), names(params))
+    keep <- check_numbers("keep", keep, names(params), 1)
+    rate <- check_numbers("rate", rate, setdiff(names(params), names(keep)), MOST)
+    decay <- check_numbers("decay", decay, setdiff(names(params), names(keep)), MOST)
     for (name in names(params)) {
         value <- params[[name]]
         if (name %in% names(member$params))
@@ -32,8 +34,10 @@ weir_params <- function(member, params, keep = NULL) {
         if (!is.numeric(value) && !is.logical(value))
             fail(INVALID, sprintf("parameter '%s' must be numeric", name))
         dims <- if (is.null(dim(value))) length(value) else dim(value)
-        kept <- if (is.null(keep[[name]])) -1 else as.numeric(keep[[name]])
-        number <- .Call(C_param, pointer, name, as.numeric(dims), as_doubles(value), kept)
+        number_of <- function(numbers, other)
+            if (is.null(numbers[[name]])) other else as.numeric(numbers[[name]])
+        number <- .Call(C_param, pointer, name, as.numeric(dims), as_doubles(value),
+                        number_of(keep, -1), c(number_of(rate, 1), number_of(decay, 1)))
         check(member, number)
         member$params[[name]] <- list(number = number, dims = dims,
                                       attributes = attributes(value)[c("dim", "dimnames", "names")])
@@ -41,19 +45,25 @@ weir_params <- function(member, params, keep = NULL) {
     invisible(member)
 }
 
-# Sets the settings, before any parameter is added.
-check_keep <- function(keep, names, call = sys.call(-1)) {
-    if (length(keep) > 0L && (is.null(names(keep)) || anyDuplicated(names(keep))))
-        fail(INVALID, "keep must have numbers with distinct names of parameters", call)
-    unknown <- setdiff(names(keep), names)
+MOST <- 3.4e38 # of factors, which are float32
+
+# Checks numbers from 0 to `most` of parameters with these names, before any parameter is added, and
+# returns them as a list.
+check_numbers <- function(what, numbers, names, most, call = sys.call(-1)) {
+    numbers <- as.list(numbers)
+    if (length(numbers) > 0L && (is.null(names(numbers)) || anyDuplicated(names(numbers))))
+        fail(INVALID, sprintf("%s must have numbers with distinct names of parameters", what), call)
+    unknown <- setdiff(names(numbers), names)
     if (length(unknown) > 0L)
-        fail(INVALID, sprintf("keep: '%s' is none of these parameters", unknown[1L]), call)
-    for (name in names(keep)) {
-        value <- keep[[name]]
-        if (!is.numeric(value) || length(value) != 1L || !isTRUE(value >= 0 && value <= 1))
-            fail(INVALID, sprintf("keep of '%s' must be a number from 0 to 1", name), call)
+        fail(INVALID, sprintf("%s: '%s' is none of these parameters%s", what, unknown[1L],
+                              if (what == "keep") "" else " that are trained"), call)
+    for (name in names(numbers)) {
+        value <- numbers[[name]]
+        if (!is.numeric(value) || length(value) != 1L || !isTRUE(value >= 0 && value <= most))
+            fail(INVALID, sprintf("%s of '%s' must be a number from 0 %s", what, name,
+                                  if (most == 1) "to 1" else "on"), call)
     }
-    keep
+    numbers
 }
 
 # Returns the numbers as doubles; copies them only if they have another type.
@@ -142,6 +152,8 @@ push_all <- function(member, values, samples, own, call) {
     params <- params_of(member, names(values), call)
     for (name in names(params)) {
         value <- values[[name]]
+        if (is.null(value))
+            next
         dims <- if (is.null(dim(value))) length(value) else dim(value)
         if (!is.numeric(value) || length(value) != prod(params[[name]]$dims) ||
                 (length(dims) > 1L && !identical(as.integer(dims),
@@ -151,8 +163,17 @@ push_all <- function(member, values, samples, own, call) {
                                   paste(dims, collapse = " x ")), call)
     }
     code <- .Call(C_push, pointer, vapply(params, `[[`, 0L, "number"),
-                  lapply(values[names(params)], as_doubles), as.numeric(samples), own)
+                  lapply(values[names(params)], function(v) if (!is.null(v)) as_doubles(v)),
+                  as.numeric(samples), own)
     check(member, code[1L], names(params)[code[2L]], call)
+}
+
+weir_step_rate <- function(member, factor) {
+    pointer <- handle(member)
+    if (!is.numeric(factor) || length(factor) != 1L || is.na(factor))
+        fail(INVALID, "the factor of the learning rate must be a number")
+    check(member, .Call(C_step_rate, pointer, as.numeric(factor)))
+    invisible(member)
 }
 
 weir_push <- function(member, gradients = NULL, samples) {

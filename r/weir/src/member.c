@@ -12,6 +12,7 @@
 #include <Rinternals.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ struct param {
     int is_here;    /* R may read the values and write the gradient's array */
     int pushed;     /* the parameter was pushed in the current step */
     double samples; /* number of samples of that push */
-    int is_statistic;
+    double keep;    /* statistics: share of the old value to keep; below 0: trained parameter */
 };
 
 struct member {
@@ -197,12 +198,24 @@ static int no_float(struct member *m, const char *what, int64_t bad, double valu
         what, (long long)bad, value);
 }
 
+/* Makes the parameter a statistic, or sets its factors of the learning rate and the weight decay.
+ */
+static int set_rule(struct member *m, int number, const double factors[2])
+{
+    double keep = m->params[number].keep;
+    if (keep >= 0)
+        return weir_param_average(m->w, number, keep);
+    if (factors[0] == 1 && factors[1] == 1)
+        return WEIR_OK;
+    return weir_param_factors(m->w, number, factors[0], factors[1]);
+}
+
 /* Adds a parameter: values are doubles in R's order with these dims. Returns its number or a code.
  */
-static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep)
+static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep, SEXP factors)
 {
     struct member *m = member_of(pointer);
-    struct param p = {.n_dims = LENGTH(dims), .n_elems = 1};
+    struct param p = {.n_dims = LENGTH(dims), .n_elems = 1, .keep = Rf_asReal(keep)};
     if (p.n_dims > MAX_DIMS)
         return Rf_ScalarInteger(fail(m, "parameter '%.255s' has %d dimensions, at most %d",
                                      utf8(name), p.n_dims, MAX_DIMS));
@@ -219,21 +232,18 @@ static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep)
     if (number < 0)
         return Rf_ScalarInteger(number);
     m->params[m->n_params++] = p;
-    int code = WEIR_OK;
-    if (Rf_asReal(keep) >= 0) {
-        m->params[number].is_statistic = 1;
-        code = weir_param_average(m->w, number, Rf_asReal(keep));
-    }
+    int code = set_rule(m, number, REAL(factors));
     return Rf_ScalarInteger(code < 0 ? code : number);
 }
 
 static SEXP step_list(const struct weir_step *s)
 {
-    static const char *const names[] = {"step",      "train_steps", "position",
-                                        "n_samples", "stride",      "generation",
-                                        "member",    "rank",        "n_members"};
-    const int64_t values[] = {s->step,       s->train_steps, s->position, s->n_samples, s->stride,
-                              s->generation, s->member,      s->rank,     s->n_members};
+    static const char *const names[] = {"step",      "train_steps", "position", "n_samples",
+                                        "stride",    "generation",  "member",   "rank",
+                                        "n_members", "n_regions"};
+    const int64_t values[] = {s->step,      s->train_steps, s->position, s->n_samples,
+                              s->stride,    s->generation,  s->member,   s->rank,
+                              s->n_members, s->n_regions};
     enum { N = sizeof values / sizeof *values };
     SEXP list = PROTECT(Rf_allocVector(VECSXP, N + 1));
     SEXP titles = PROTECT(Rf_allocVector(STRSXP, N + 1));
@@ -359,8 +369,18 @@ static int push(struct member *m, int i, const float *data, double samples, int 
     return code;
 }
 
+/* Checks that the parameter may be pushed without a gradient. */
+static int check_lacking(struct member *m, const struct param *p)
+{
+    if (p->keep >= 0 && p->keep < 1)
+        return fail(m, "it is a statistic, which has no gradient: push its value");
+    if (m->step.n_regions > 0)
+        return fail(m, "servers of a region need a gradient: push zeros");
+    return WEIR_OK;
+}
+
 /* Converts doubles in R's order into the gradient array, or with is_values (the program's own local
- * steps) into memory for this call: *room. */
+ * steps) into memory for this call: *room. R's NULL: there is no gradient, and *room is NULL. */
 static int fill(struct member *m, int i, SEXP values, int is_values, float **room)
 {
     struct param *p = &m->params[i];
@@ -371,6 +391,10 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
         return fail(
             m,
             "it was already pushed in this step, or is still being received: call weir_next or weir_wait before the next push");
+    if (values == R_NilValue) {
+        *room = NULL;
+        return check_lacking(m, p);
+    }
     if (is_values)
         *room = (float *)R_alloc((size_t)p->n_elems, sizeof **room);
     int64_t bad = to_floats(p, REAL(values), *room);
@@ -378,8 +402,9 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
                     : no_float(m, is_values ? "values" : "gradient", bad, REAL(values)[bad - 1]);
 }
 
-/* Pushes arrays of doubles in R's order for the parameters with these numbers. Sends no array
- * before it has checked all. If one is not valid, *at is its place in the list, from 0. */
+/* Pushes arrays of doubles in R's order (NULL: no gradient) for the parameters with these numbers.
+ * Sends no array before it has checked all. If one is not valid, *at is its place in the list, from
+ * 0. */
 static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, int is_values,
                      int *at)
 {
@@ -418,14 +443,17 @@ static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_
     return out;
 }
 
-/* Pushes a contribution for `samples` samples that does not change the parameter. */
+/* Pushes a contribution for `samples` samples that does not change the parameter. In a region this
+ * is a gradient of zeros. */
 static int push_no_change(struct member *m, int i, double samples, int is_values)
 {
     struct param *p = &m->params[i];
-    const float *values = weir_values(m->w, i);
     float *room = weir_gradient(m->w, i);
-    if (is_values || p->is_statistic)
-        return push(m, i, values, samples, is_values);
+    bool is_region = m->step.n_regions > 0;
+    if (p->keep < 0 && !is_region)
+        return push(m, i, NULL, samples, is_values);
+    if (p->keep >= 0 || is_values)
+        return push(m, i, weir_values(m->w, i), samples, is_values);
     memset(room, 0, (size_t)p->n_elems * sizeof *room);
     return push(m, i, room, samples, 0);
 }
@@ -479,6 +507,12 @@ static SEXP r_samples(SEXP pointer, SEXP n, SEXP positions)
     return out;
 }
 
+static SEXP r_step_rate(SEXP pointer, SEXP factor)
+{
+    struct member *m = member_of(pointer);
+    return Rf_ScalarInteger(weir_step_rate(m->w, Rf_asReal(factor)));
+}
+
 static SEXP r_leave_soon(SEXP pointer, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
@@ -512,12 +546,12 @@ static SEXP r_event(SEXP pointer)
         "C_" #name, (DL_FUNC)&r_##name, n                                                          \
     }
 static const R_CallMethodDef calls[] = {
-    CALL(open, 0),         CALL(close, 1),       CALL(is_open, 1), CALL(error, 2),
-    CALL(version, 0),      CALL(set, 3),         CALL(param, 5),   CALL(next, 3),
-    CALL(wait, 3),         CALL(pull, 2),        CALL(values, 2),  CALL(push, 5),
-    CALL(push_nothing, 3), CALL(got, 1),         CALL(samples, 3), CALL(leave_soon, 2),
-    CALL(leave_failed, 2), CALL(event, 1),       CALL(log, 1),     CALL(lines, 0),
-    CALL(gpu_reserve, 3),  CALL(gpu_release, 1), {NULL, NULL, 0}};
+    CALL(open, 0),         CALL(close, 1),        CALL(is_open, 1),     CALL(error, 2),
+    CALL(version, 0),      CALL(set, 3),          CALL(param, 6),       CALL(next, 3),
+    CALL(wait, 3),         CALL(pull, 2),         CALL(values, 2),      CALL(push, 5),
+    CALL(push_nothing, 3), CALL(got, 1),          CALL(samples, 3),     CALL(leave_soon, 2),
+    CALL(step_rate, 2),    CALL(leave_failed, 2), CALL(event, 1),       CALL(log, 1),
+    CALL(lines, 0),        CALL(gpu_reserve, 3),  CALL(gpu_release, 1), {NULL, NULL, 0}};
 
 attribute_visible void R_init_weir(DllInfo *dll)
 {

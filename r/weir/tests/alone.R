@@ -68,6 +68,39 @@ weir_close(m)
 weir_close(m)
 fails(weir_next(m), "weir_invalid", "is closed")
 
+# Factors of the learning rate and the weight decay, and a parameter without a gradient.
+m <- weir_open(train_steps = 4, optimizer = "momentum", learning_rate = 0.5, momentum = 0.5,
+               weight_decay = 0.25)
+one <- list(a = 8, c = 8, b = 8, mean = 1, large = rep(8, 20000))
+fails(weir_params(m, one, rate = c(on = 1)), "weir_invalid", "rate: 'on' is none of these")
+fails(weir_params(m, one, keep = c(mean = 0), decay = c(mean = 1)), "weir_invalid",
+      "'mean' is none of these parameters that are trained")
+fails(weir_params(m, one, rate = c(a = -1)), "weir_invalid", "rate of 'a' .* from 0 on")
+fails(weir_params(m, one, rate = c(a = 1e39)), "weir_invalid", "rate of 'a' .* from 0 on")
+weir_params(m, one, keep = c(mean = 0), rate = list(b = 2), decay = c(b = 0, large = 0))
+step <- suppressMessages(weir_next(m))
+stopifnot(step$n_regions == 0)
+weir_push(m, list(a = 1, c = 1, b = 1, mean = 2, large = rep(1, 20000)), samples = 1)
+fails(weir_step_rate(m, 2), "weir_invalid", "before the first push")
+weir_next(m)
+stopifnot(weir_values(m)$a == 8 - 0.5 * (1 + 0.25 * 8), weir_values(m)$b == 8 - 0.5 * 2,
+          weir_values(m)$large == 8 - 0.5)
+fails(weir_step_rate(m, "2"), "weir_invalid", "must be a number")
+fails(weir_step_rate(m, -1), "weir_invalid", "not negative")
+weir_step_rate(m, 0.5)
+fails(weir_push(m, list(b = 1, mean = NULL), samples = 1), "weir_invalid",
+      "mean: it is a statistic, which has no gradient")
+weir_push(m, list(a = NULL, c = 1, b = 1, large = NULL, mean = 3), samples = 1)
+weir_next(m)
+stopifnot(weir_values(m)$a == 6.5, weir_values(m)$b == 7 - 0.25 * 2 * 1.5,
+          weir_values(m)$mean == 3, weir_values(m)$large == 7.5)
+now <- weir_values(m)$c
+weir_push(m, list(c = 1), samples = 1)
+weir_push(m, samples = 0)                               # `a` is sent with `c`
+weir_next(m)
+stopifnot(weir_values(m)$a == 6.5, weir_values(m)$c < now, weir_values(m)$mean == 3, weir_values(m)$large == 7.5)
+weir_close(m)
+
 # A loop by weir_steps, and an error in its function.
 m <- weir_open(train_steps = 20, batch_size = 1, optimizer = "sgd", learning_rate = 0.1)
 weir_params(m, list(x = 5))
