@@ -1,5 +1,5 @@
-"""A GAN trained by Weir's servers (docs/guide/pytorch.md): one Exchange holds both networks, and
-its steps alternate between them. The network whose turn it is not has no gradient, so it stays. A
+"""A GAN trained by Weir's servers (docs/guide/pytorch.md): one Exchange holds both networks and
+their optimizers, and its steps alternate between them. The network whose turn it is not stays. A
 job of two workers:
     weir-ps --ps_hosts=localhost:2222 &
     python3 gan_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
@@ -23,8 +23,14 @@ def networks():
         "critic": nn.Sequential(nn.Linear(2, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))})
 
 
-def optimizer_of(nets):
-    return torch.optim.Adam(nets.parameters(), lr=2e-3, betas=(0.5, 0.99))
+def optimizers_of(nets):
+    return {name: torch.optim.Adam(net.parameters(), lr=rate, betas=(0.5, 0.99))
+            for (name, net), rate in zip(nets.items(), (2e-3, 4e-3))}
+
+
+def turn(step):
+    """Returns the name of the network that a step trains."""
+    return "critic" if step % 2 == 0 else "generator"
 
 
 def ring(n=1024):
@@ -40,30 +46,25 @@ def noise(items, step):
 
 
 def loss_of(nets, real, z, step):
-    """Returns the loss of the network whose turn it is; the other one receives no gradient."""
+    """Returns the loss of the network whose turn it is."""
     generator, critic = nets["generator"], nets["critic"]
-    if step % 2 == 0:
-        with torch.no_grad():
-            fake = generator(z)
-        return (softplus(-critic(real)) + softplus(critic(fake))).mean()
-    critic.requires_grad_(False)
-    loss = softplus(-critic(generator(z))).mean()
-    critic.requires_grad_(True)
-    return loss
+    if turn(step) == "critic":
+        return (softplus(-critic(real)) + softplus(critic(generator(z).detach()))).mean()
+    return softplus(-critic(generator(z))).mean()
 
 
 def main():
     torch.set_num_threads(1)
     nets, data = networks(), ring()
-    optimizer = optimizer_of(nets)
+    optimizers = optimizers_of(nets)
     settings = {"train_steps": STEPS, "batch_size": BATCH, "seed": 1, **weir.flags()[0]}
-    exchange = weir.torch.Exchange(nets, optimizer=optimizer, **settings)
+    exchange = weir.torch.Exchange(nets, optimizer=list(optimizers.values()), **settings)
     for step in exchange:
-        items = exchange.samples(data)
+        items, optimizer = exchange.samples(data), optimizers[turn(step.step)]
+        optimizer.zero_grad()
         loss = loss_of(nets, data[items], noise(items, step.step), step.step)
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
         print("step %d loss %.9g" % (step.step, loss.item()), flush=True)
     weights = b"".join(bytes(t.flatten().view(torch.uint8).tolist())
                        for t in nets.state_dict().values())

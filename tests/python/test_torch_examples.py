@@ -50,23 +50,26 @@ class Examples(torch_case.Torch):
         nets, data = [gan.networks() for _ in range(2)], gan.ring()
 
         def member(i, settings):
-            seen, rule = [], gan.optimizer_of(nets[i])
-            exchange = self.exchange(nets[i], optimizer=rule, train_steps=12, **settings)
+            seen, rules = [], gan.optimizers_of(nets[i])
+            exchange = self.exchange(nets[i], optimizer=list(rules.values()), train_steps=12,
+                                     **settings)
             for step in exchange:
+                rule = rules[gan.turn(step.step)]
+                rule.zero_grad()
                 seen.append(exchange.samples(data))
                 z = gan.noise(seen[-1], step.step)
                 gan.loss_of(nets[i], data[seen[-1]], z, step.step).backward()
                 rule.step()
-                rule.zero_grad()
             return seen
-        seen = self.job(member)
-        turns = iter(range(24))
-
-        def loss(of, items):
-            step = next(turns) // 2
-            return gan.loss_of(of, data[items], gan.noise(items, step), step)
-        want = gan.networks()
-        self.plain(want, gan.optimizer_of(want), seen, loss)
+        seen, want = self.job(member), gan.networks()
+        rules = gan.optimizers_of(want)
+        for step, items in enumerate(zip(*seen)):
+            rule = rules[gan.turn(step)]
+            rule.zero_grad()
+            for mine in items:
+                z = gan.noise(mine, step)
+                (gan.loss_of(want, data[mine], z, step) / len(items)).backward()
+            rule.step()
         for net in nets:
             self.close(net.state_dict(), want.state_dict())
 

@@ -17,7 +17,10 @@ from ._slots import Slot
 from ._ways import ByName, LocalSteps, Way
 
 
-def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_size: Any,
+Optimizer = Union[str, torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
+
+
+def _way(optimizer: Optimizer, local_steps: int, batch_size: Any,
          backwards: int, early: bool, later: Sequence[str], scheduler: Any,
          scheduler_steps: int) -> Way:
     own = not isinstance(optimizer, str)
@@ -33,9 +36,14 @@ def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_s
         raise Invalid("%s needs the name of an optimizer of the servers; a PyTorch optimizer "
                       "pushes in step(), after any number of backward() calls" % (
                           "early=True" if early else "backwards=%d" % backwards))
+    several = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not several:
+        raise Invalid("optimizer= is an empty list")
+    if local_steps > 1 and len(several) > 1:
+        raise Invalid("local_steps= needs a single optimizer, whose groups have all parameters")
     if local_steps > 1:
-        return LocalSteps(optimizer, local_steps, batch_size)
-    return OwnOptimizer(optimizer, scheduler, scheduler_steps)
+        return LocalSteps(several[0], local_steps, batch_size)
+    return OwnOptimizer(several, scheduler, scheduler_steps)
 
 
 class Exchange:
@@ -55,7 +63,9 @@ class Exchange:
         A PyTorch optimizer (SGD, Adam, AdamW, RMSprop, Adagrad) over parameters of the model: the
         servers make its steps, with its options and groups. The loop stays as it is: its step()
         sends the gradients in .grad, and when it returns, the parameters have the new values. The
-        state of the optimizer is in the servers.
+        state of the optimizer is in the servers. A list of several such optimizers, for example
+        of a GAN: each step is that of one of them, and the other parameters stay. They
+        must have the same class and options, but for lr and weight_decay.
         Any PyTorch optimizer, if local_steps is above 1: each member makes `local_steps` steps by
         itself, then the servers average the changes (DiLoCo). The state stays in the process.
     local_steps: number of steps between two exchanges.
@@ -82,7 +92,7 @@ class Exchange:
     clip_grad_norm_, GradScaler.scale()."""
 
     def __init__(self, model: torch.nn.Module,
-                 optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
+                 optimizer: Optimizer = "adam", *, local_steps: int = 1,
                  early: bool = False, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
                  later: Sequence[str] = (), scheduler: Any = None, scheduler_steps: int = 1,
                  trace: Optional[str] = None, **settings: Any) -> None:

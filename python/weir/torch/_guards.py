@@ -60,8 +60,9 @@ def _check_outside(optimizer: Any) -> None:
             if id(p) in mine:
                 raise Invalid("step() of a %s that has parameter '%s' of the exchange's model; the "
                               "servers do not have it, and each member would train it by itself. "
-                              "Pass one optimizer whose groups have all parameters, or make an "
-                              "exchange with servers of its own for each network" % (kind, name))
+                              "Pass all optimizers, Exchange(model, optimizer=[first, second]), or "
+                              "make an exchange with servers of its own for each network" % (
+                                  kind, name))
     if any(e.step is not None and e.step.generation for e in _active):
         _warned.add(optimizer)
         warnings.warn("weir: step() of a %s over parameters that no exchange trains: each member "
@@ -76,7 +77,7 @@ def _before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         return
     if exchange._way.may_step(optimizer):
         return
-    if exchange._way.optimizer is optimizer:
+    if exchange._way.has(optimizer):
         raise Invalid("the exchange calls step() of this optimizer itself; remove the call")
     raise Invalid("step() of a %s whose parameters an exchange trains; remove the optimizer, or "
                   "pass it: Exchange(model, optimizer=optimizer)" % type(optimizer).__name__)
@@ -191,7 +192,7 @@ def _scale(method: Any, scaler: Any, outputs: Any) -> Any:
 def _scaler_step(method: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     found = method(scaler, optimizer, *args, **kwargs)
     exchange = owner(_parameters(optimizer))
-    if exchange is not None and exchange._way.optimizer is optimizer:
+    if exchange is not None and exchange._way.has(optimizer):
         exchange._way.scaler_skipped(exchange)
     return found
 

@@ -25,6 +25,10 @@ class Way:
     local = False  # whether this process makes the optimizer's steps
     may_scale = False  # whether a GradScaler may scale the loss
 
+    def has(self, optimizer: Any) -> bool:
+        """Returns whether this optimizer is the program's own, which was passed."""
+        return optimizer is self.optimizer
+
     def may_step(self, _optimizer: torch.optim.Optimizer) -> bool:
         """Returns whether an optimizer's step() may be called."""
         return False
@@ -53,10 +57,14 @@ class Way:
         """Adds hooks when the member has its memory, and returns them."""
         return []
 
+    def gradient(self, p: torch.Tensor) -> Optional[torch.Tensor]:
+        """Returns a parameter's gradient in this step; None: it has none."""
+        return p.grad
+
     def push(self, exchange: Any, s: Slot) -> None:
         """Pushes a parameter's gradient."""
         samples = 0 if exchange._skipped else exchange.step.n_samples
-        source = s.tensor if s.average else s.tensor.grad
+        source = s.tensor if s.average else self.gradient(s.tensor)
         push = functools.partial(exchange.member.push, s.number, samples=samples)
         if source is not None:
             source = source.detach().to_dense()  # an Embedding's gradient may be sparse
