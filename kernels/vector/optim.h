@@ -8,6 +8,7 @@
 #ifndef KERNELS_VECTOR_OPTIM_H
 #define KERNELS_VECTOR_OPTIM_H
 #include "base/status.h"
+#include "kernels/vector/optim_schedule.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,18 +29,6 @@ enum optim_kind {
 };
 #define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* order of the enum */
 
-/* Learning rate of update `step` (from 1), after b = step - 1 updates: learning_rate times the
- * factor below. During warm-up (b < warmup_steps) the rate is also multiplied by (b + 1) /
- * warmup_steps. part = (b - warmup_steps) / (total_steps - warmup_steps), 0 during warm-up. */
-enum optim_schedule {
-    SCHEDULE_CONSTANT,    /* 1 */
-    SCHEDULE_LINEAR,      /* 1 - part */
-    SCHEDULE_COSINE,      /* (1 + cos(pi part)) / 2 */
-    SCHEDULE_STEP,        /* lr_decay, once for each boundary <= b */
-    SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
-    SCHEDULE_N_KINDS
-};
-#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* order of the enum */
 enum { OPTIM_MAX_BOUNDARIES = 16 };
 
 struct optim_config {
@@ -69,7 +58,6 @@ struct optim_config {
 };
 
 const char *optim_name(enum optim_kind kind);
-const char *optim_schedule_name(enum optim_schedule schedule);
 /* Fills *cfg with the defaults of `kind` (learning_rate 0.01 for sgd to nesterov, 0.001 for
  * adam*). */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);

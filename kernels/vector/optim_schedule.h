@@ -1,0 +1,29 @@
+/* kernels/vector/optim_schedule.h - the courses of the learning rate. The settings are those of
+ * struct optim_config (optim.h), which also has the function that computes the rate.
+ * Owns: nothing. Threads: values. Errors: none. */
+#ifndef KERNELS_VECTOR_OPTIM_SCHEDULE_H
+#define KERNELS_VECTOR_OPTIM_SCHEDULE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Learning rate of update `step` (from 1), after b = step - 1 updates: learning_rate times the
+ * factor below. During warm-up (b < warmup_steps) the rate is also multiplied by (b + 1) /
+ * warmup_steps. part = (b - warmup_steps) / (total_steps - warmup_steps), 0 during warm-up. */
+enum optim_schedule {
+    SCHEDULE_CONSTANT,    /* 1 */
+    SCHEDULE_LINEAR,      /* 1 - part */
+    SCHEDULE_COSINE,      /* (1 + cos(pi part)) / 2 */
+    SCHEDULE_STEP,        /* lr_decay, once for each boundary <= b */
+    SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
+    SCHEDULE_N_KINDS
+};
+#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* order of the enum */
+
+const char *optim_schedule_name(enum optim_schedule schedule);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
