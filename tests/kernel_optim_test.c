@@ -16,6 +16,17 @@ static float number(uint64_t stream, size_t i)
     return rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;
 }
 
+/* Computes the factor of PyTorch's OneCycleLR with its defaults; `start` is pct_start. If the rise
+ * has only one step, PyTorch divides by 0: here the first step has the full rate. */
+static double reference_one_cycle(double at, double total, double start, int is_linear)
+{
+    double initial = 1.0 / 25, lowest = initial / 1e4, top = start * total - 1, end = total - 1;
+    int is_first = at <= top && top != 0;
+    double from = is_first ? initial : 1, to = is_first ? 1 : lowest;
+    double part = is_first ? at / top : top < end ? (at - top) / (end - top) : 0;
+    return is_linear ? (to - from) * part + from : to + (from - to) / 2 * (cos(M_PI * part) + 1);
+}
+
 /* Computes the rate of optim.h with libm. */
 static double reference_rate(const struct optim_config *c, uint64_t step)
 {
@@ -24,9 +35,17 @@ static double reference_rate(const struct optim_config *c, uint64_t step)
     double part = at > warm && total > warm ? (at - warm) / (total - warm) : 0, falls = 0;
     for (int i = 0; i < c->n_boundaries; i++)
         falls += at >= (double)c->boundary[i];
+    if (c->schedule >= SCHEDULE_ONE_CYCLE && total > 0)
+        return base * reference_one_cycle(at, total, warm > 0 ? warm / total : 0.3,
+                                          c->schedule == SCHEDULE_ONE_CYCLE_LINEAR);
     double course[SCHEDULE_N_KINDS] = {
-        1, 1 - part, (1 + cos(M_PI * part)) / 2, pow((double)c->lr_decay, falls),
-        c->lr_decay_steps ? pow((double)c->lr_decay, at / (double)c->lr_decay_steps) : 1};
+        1,
+        1 - part,
+        (1 + cos(M_PI * part)) / 2,
+        pow((double)c->lr_decay, falls),
+        c->lr_decay_steps ? pow((double)c->lr_decay, at / (double)c->lr_decay_steps) : 1,
+        1,
+        1};
     return base * course[c->schedule] * (b < warm ? (b + 1) / warm : 1);
 }
 

@@ -53,7 +53,7 @@ struct optim_config {
     int n_boundaries;             /* step */
     uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* ascending, above 0 */
     /* number of updates of the whole job, after which the rate stays that of the last one; 0:
-     * unknown, linear and cosine do not decay */
+     * unknown, linear and cosine do not decay, one_cycle neither rises nor decays */
     uint64_t total_steps;
 };
 

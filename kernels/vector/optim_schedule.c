@@ -5,8 +5,8 @@
 
 const char *optim_schedule_name(enum optim_schedule schedule)
 {
-    static const char *const names[SCHEDULE_N_KINDS] = {"constant", "linear", "cosine", "step",
-                                                        "exponential"};
+    static const char *const names[SCHEDULE_N_KINDS] = {
+        "constant", "linear", "cosine", "step", "exponential", "one_cycle", "one_cycle_linear"};
     return (unsigned)schedule < SCHEDULE_N_KINDS ? names[schedule] : "?";
 }
 
@@ -77,10 +77,27 @@ static double decayed(const struct optim_config *cfg, uint64_t before)
     return left;
 }
 
+/* Returns the factor of one_cycle after `before` updates, below total_steps. `part` runs from 0 to
+ * 1 in each of the two phases. */
+static double one_cycle(const struct optim_config *cfg, double before)
+{
+    const double low = 1.0 / 25, last = low / 1e4, end = (double)cfg->total_steps - 1;
+    double top = (cfg->warmup_steps > 0 ? (double)cfg->warmup_steps : 0.3 * (end + 1)) - 1;
+    int rises = before <= top && top > 0;
+    double from = rises ? low : 1, to = rises ? 1 : last;
+    double part = rises ? before / top : end > top ? (before - top) / (end - top) : 0;
+    if (cfg->schedule == SCHEDULE_ONE_CYCLE_LINEAR)
+        return (to - from) * part + from;
+    return to + (from - to) / 2 * (cosine_of_turn(part) + 1);
+}
+
 float optim_rate(const struct optim_config *cfg, uint64_t step)
 {
     uint64_t before = step > 0 ? step - 1 : 0, total = cfg->total_steps, warm = cfg->warmup_steps;
     double factor = decayed(cfg, total > 0 && before >= total ? total - 1 : before);
+    if (cfg->schedule >= SCHEDULE_ONE_CYCLE && total > 0)
+        return (float)((double)cfg->learning_rate *
+                       one_cycle(cfg, (double)(before < total ? before : total - 1)));
     if (before < warm)
         return (float)((double)cfg->learning_rate * factor * ((double)before + 1) / (double)warm);
     if ((cfg->schedule == SCHEDULE_LINEAR || cfg->schedule == SCHEDULE_COSINE) && total > warm) {

@@ -17,9 +17,15 @@ enum optim_schedule {
     SCHEDULE_COSINE,      /* (1 + cos(pi part)) / 2 */
     SCHEDULE_STEP,        /* lr_decay, once for each boundary <= b */
     SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
+    SCHEDULE_ONE_CYCLE,   /* PyTorch's OneCycleLR; the momentum stays constant. 1/25 rises to 1 at
+                             b = R - 1, then falls to 1/250000 at b = total_steps - 1, in half waves
+                             of a cosine. R: warmup_steps, which has no other effect here; 0: 30% of
+                             total_steps, not rounded */
+    SCHEDULE_ONE_CYCLE_LINEAR, /* the same, in lines */
     SCHEDULE_N_KINDS
 };
-#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* order of the enum */
+#define SCHEDULE_NAMES                                                                             \
+    "constant|linear|cosine|step|exponential|one_cycle|one_cycle_linear" /* order of the enum */
 
 const char *optim_schedule_name(enum optim_schedule schedule);
 

@@ -9,7 +9,8 @@ import harness
 FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=momentum", "--log_every=1", "--intra_op_threads=1", "--lr_warmup_steps=5"]
 SCHEDULES = [["--lr_schedule=step", "--lr_boundaries=6,15", "--lr_decay=0.5"],
-             ["--lr_schedule=exponential", "--lr_decay=0.9", "--lr_decay_steps=4"]]
+             ["--lr_schedule=exponential", "--lr_decay=0.9", "--lr_decay_steps=4"],
+             ["--lr_schedule=one_cycle"], ["--lr_schedule=one_cycle_linear"]]
 
 
 class Schedule(harness.Test):
@@ -73,6 +74,7 @@ class Schedule(harness.Test):
                 (["--lr_schedule=exponential"], "needs --lr_decay_steps=N"),
                 (["--lr_boundaries=5"], "--lr_schedule=constant has no such setting"),
                 (["--lr_decay=0.5"], "it is for step and exponential"),
+                (["--lr_schedule=one_cycle", "--lr_decay=0.5"], "it is for step and exponential"),
                 (["--lr_schedule=step", "--lr_boundaries=5,5"], "not a list of rising"),
                 (["--lr_schedule=step", "--lr_boundaries=5,"], "not a list of rising step numbers"),
                 (["--lr_schedule=step", "--lr_boundaries=-5"], "not a list of rising step numbers"),
