@@ -17,9 +17,9 @@
 static bool is_ours;
 static struct {
     char line[512];
-    int seconds; /* time until the process is ended; 0: not set */
-    _Atomic int exit_code;
-} overdue;
+    int seconds;           /* time until the process is ended; 0: not set */
+    _Atomic int exit_code; /* -1: not set */
+} overdue = {.exit_code = -1};
 
 void process_set_up(void)
 {
@@ -46,11 +46,22 @@ static void *end_late(void *arg)
     return arg;
 }
 
+void process_set_exit_code(int exit_code)
+{
+    atomic_store(&overdue.exit_code, exit_code);
+}
+
+int process_exit_code(int otherwise)
+{
+    int exit_code = atomic_load(&overdue.exit_code);
+    return exit_code < 0 ? otherwise : exit_code;
+}
+
 void process_end_within(int seconds, int exit_code, const char *what)
 {
     sigset_t all, before, alarms;
     pthread_t thread;
-    atomic_store(&overdue.exit_code, exit_code);
+    process_set_exit_code(exit_code);
     if (overdue.seconds)
         return;
     overdue.seconds = seconds;

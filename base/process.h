@@ -18,6 +18,11 @@ bool process_is_ours(void);
  * where no signal handler runs. Only the first call sets the time. Starts a thread; if none can be
  * started, SIGALRM ends the process. */
 void process_end_within(int seconds, int exit_code, const char *what);
+/* Sets the exit code for a process whose result is certain, and which may not be able to end in
+ * order. */
+void process_set_exit_code(int exit_code);
+/* Returns the exit code that was set, also by process_end_within(); `otherwise` if none was. */
+int process_exit_code(int otherwise);
 /* Returns a random number that identifies a start of a process; never 0. */
 uint64_t process_incarnation(void);
 

@@ -120,7 +120,7 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
     if (err && is_library(caller)) {
         LOG_E("a library cannot start a thread, which ends this process: %s", threads_error(err));
         log_flush(LOG_END_MS);
-        _exit(EXIT_RETRY);
+        _exit(process_exit_code(EXIT_RETRY));
     }
     return err;
 }

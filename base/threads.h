@@ -1,8 +1,9 @@
 /* base/threads.h - checks the limits on threads: that of the user (ulimit -u) and that of a
  * container (pids.max). In Weir's programs (base/process.h) threads.c replaces pthread_create: if a
- * library cannot start a thread, the process exits with EXIT_RETRY and a line that names the limit,
- * since gRPC would wait for that thread for ever. If the program's own code cannot start a thread,
- * it receives the error.
+ * library cannot start a thread, the process exits with a line that names the limit, since gRPC
+ * would wait for that thread for ever. The exit code is EXIT_RETRY, or that of process_exit_code()
+ * once the result is certain. If the program's own code cannot start a thread, it receives the
+ * error.
  * Threads: any. Errors: ST_NOMEM; logged. */
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H

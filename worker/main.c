@@ -270,6 +270,20 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
                                      : "weirctl stop, or a member's program, stopped it");
 }
 
+/* Returns the program's exit code. */
+static int exit_code_of(const struct worker *w, enum status st)
+{
+    return w->ended_by ? 128 + w->ended_by : status_exit_code(st);
+}
+
+/* Sends the servers a leave message. The servers do not wait for this worker after it, and may end.
+ * So this worker must not request a restart from then on, even if it cannot end in order. */
+static void leave(struct worker *w, enum status result, int done, const char *error)
+{
+    process_set_exit_code(exit_code_of(w, result));
+    w->updates.ops->leave(w->updates.ctx, done, error);
+}
+
 /* Sends the servers the error with which this worker ends: if all workers end with an error, the
  * servers do not wait for them. A worker that received a signal, or that may succeed after a
  * restart, sends no error, and the servers wait for its return. */
@@ -283,7 +297,7 @@ static void leave_for_good(struct worker *w, enum status why, int done)
             snprintf(error, sizeof error, "%s", status_text(why));
     }
     if (done || error[0])
-        w->updates.ops->leave(w->updates.ctx, done, error);
+        leave(w, why, done, error);
 }
 
 /* Ends a run after its last step, or after it left the job. */
@@ -294,7 +308,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
         return saved;
     validation_settle(&w->validated);
     if (r->left) { /* a server that misses the message notices the closed stream */
-        w->updates.ops->leave(w->updates.ctx, 0, "");
+        leave(w, ST_OK, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
             LOG_W(
@@ -459,12 +473,6 @@ static enum status run_worker(struct worker *w)
     TRY(finish_run(w, &result));
 done:
     return w->is_over && st == ST_CANCELLED ? ST_OK : st;
-}
-
-/* Returns the program's exit code. */
-static int exit_code_of(const struct worker *w, enum status st)
-{
-    return w->ended_by ? 128 + w->ended_by : status_exit_code(st);
 }
 
 /* Writes the trace after the threads have ended, while the layers' names still exist. */

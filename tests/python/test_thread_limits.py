@@ -35,6 +35,40 @@ int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*start)(void *)
     return ((create *)dlsym(RTLD_NEXT, "pthread_create"))(t, a, start, arg);
 }
 """
+# The grpc_shutdown() of the last user needs one more thread, and cannot start it.
+FAILS_AT_END = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+static atomic_int users, fails;
+int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*start)(void *), void *arg)
+{
+    return fails ? EAGAIN : ((create *)dlsym(RTLD_NEXT, "pthread_create"))(t, a, start, arg);
+}
+static void *nothing(void *arg)
+{
+    return arg;
+}
+void grpc_init(void)
+{
+    users++;
+    ((void (*)(void))dlsym(RTLD_NEXT, "grpc_init"))();
+}
+void grpc_shutdown(void)
+{
+    pthread_t t;
+    if (--users == 0) {
+        fails = 1;
+        ((create *)dlsym(RTLD_DEFAULT, "pthread_create"))(&t, 0, nothing, 0);
+        pause(); /* for ever, as in gRPC without the thread */
+    }
+    ((void (*)(void))dlsym(RTLD_NEXT, "grpc_shutdown"))();
+}
+"""
 MOST = 120  # more than any program here starts
 WHY = "Resource temporarily unavailable; the limits on threads are .*raise the one"
 
@@ -106,6 +140,16 @@ class ThreadLimits(harness.Test):
         worker.wait_line("grpc_shutdown hangs")
         worker.ends(0, "a thread of this worker has not answered for 60 s: this process ends "
                     "without waiting for it")
+        job.ps[0].wait(60)
+
+    def test_worker_without_thread_at_its_end_keeps_its_result(self):
+        """The worker has left the job, and the server ends. So the worker must not exit with 138,
+        after which a supervisor would start it again."""
+        job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20"])
+        job.start_ps(0)
+        worker = job.start_worker(0, env={**os.environ, "LD_PRELOAD": preload.library(
+            self, FAILS_AT_END)})
+        worker.ends(0, "a library cannot start a thread, which ends this process: " + WHY)
         job.ps[0].wait(60)
 
     def test_python_member_works_or_raises(self):
