@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { LOOKS = 3 }; /* looks until a line reports how to end the worker */
+
 /* Returns the folder's newest checkpoint; NULL: no checkpoint, or it cannot be read. */
 static struct checkpoint_manifest *newest(const char *folder)
 {
@@ -108,7 +110,20 @@ static const char *missing_output(const struct job_over *o, int64_t step,
     return NULL;
 }
 
-bool job_over_look(struct job_over *o)
+/* Logs how to end a worker whose job may have ended. */
+static void log_remedy(const struct job_over *o)
+{
+    if (o->folder)
+        LOG_W(
+            "ps:0 (%s) has not answered since this worker was started, and %s does not show that the job has ended: start the servers, or end this worker (Ctrl-C or SIGTERM)",
+            o->ps0, o->folder);
+    else
+        LOG_W(
+            "ps:0 (%s) has not answered since this worker was started: start the servers or, if the job has ended, end this worker (Ctrl-C or SIGTERM); with the servers' --checkpoint_dir a worker detects the end of its job",
+            o->ps0);
+}
+
+static bool look(struct job_over *o)
 {
     struct timespec since;
     struct checkpoint_manifest *m = newest(o->folder);
@@ -126,4 +141,12 @@ bool job_over_look(struct job_over *o)
     o->has_logged |= missing != NULL;
     checkpoint_manifest_free(m);
     return over && !missing;
+}
+
+bool job_over_look(struct job_over *o)
+{
+    bool over = o->folder && look(o);
+    if (!over && ++o->n_looks == LOOKS && !o->has_logged)
+        log_remedy(o);
+    return over;
 }

@@ -9,7 +9,8 @@
  *     owner's claim (lease-E). Otherwise the worker must still write them, and waits until the
  *     servers are started again.
  * There is no check if --restore is set, which starts a new training, or --join, since the worker
- * then does not have the job's settings.
+ * then does not have the job's settings. If the job is not over by these
+ * rules, the worker waits, and a line explains once how to end it.
  * Owns:    nothing; reads, and writes no file. Threads: one at a time.
  * Errors:  none: if a file cannot be read, the worker continues to wait. */
 #ifndef CHECKPOINT_JOB_OVER_H
@@ -18,14 +19,16 @@
 #include <stdbool.h>
 
 struct job_over {
-    const char *folder;                     /* all borrowed */
+    const char *folder;                     /* all borrowed; NULL: there is no check */
     const char *ps0;                        /* address of ps 0 in --ps_hosts */
     const char *export_file, *summary_json; /* NULL: none */
     const struct net_join *join;            /* request with which this worker joins */
-    bool has_logged;                        /* a line reported the wait for a missing file */
+    int n_looks;
+    bool has_logged; /* a line reported the wait for a missing file */
 };
 
-/* Returns true, and logs it, if the job is over. */
+/* Returns true, and logs it, if the job is over. A caller to which ps 0 has not answered since its
+ * start calls it every ten seconds. */
 bool job_over_look(struct job_over *o);
 
 #endif

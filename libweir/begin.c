@@ -75,11 +75,12 @@ static bool is_over(void *ctx)
  * folder, so it can only query the servers. */
 static void set_up_job_over(struct weir *w, struct net_exchange_config *cfg)
 {
+    const char *folder = w->set.checkpoint_dir;
     w->joins_with = cfg->join;
-    w->over = (struct job_over){
-        .folder = w->set.checkpoint_dir, .ps0 = w->cluster.ps.addr[0], .join = &w->joins_with};
-    if (w->set.checkpoint_dir && *w->set.checkpoint_dir && !w->set.join)
-        cfg->is_over = is_over;
+    w->over = (struct job_over){.folder = folder && *folder && !w->set.join ? folder : NULL,
+                                .ps0 = w->cluster.ps.addr[0],
+                                .join = &w->joins_with};
+    cfg->is_over = is_over;
 }
 
 static enum status make_updates(struct weir *w)

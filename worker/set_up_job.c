@@ -17,7 +17,8 @@ static bool is_over(void *ctx)
 {
     struct worker *w = ctx;
     const struct options *o = &w->opt;
-    w->over.folder = o->servers_dir;
+    w->over.folder = o->join ? NULL : o->servers_dir; /* a worker that joins needs the servers'
+                                                       * description of the job */
     w->over.ps0 = o->ps_hosts.addr[0];
     w->over.export_file = o->export_file;
     w->over.summary_json = o->summary_json;
@@ -41,7 +42,5 @@ void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;
-    /* a worker that joins needs the servers' description of the job */
-    if (w->opt.servers_dir && !w->opt.join)
-        cfg->is_over = is_over;
+    cfg->is_over = is_over;
 }

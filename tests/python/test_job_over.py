@@ -51,7 +51,12 @@ class JobOver(harness.Test):
                  self.again("--join", name="of whatever job"),
                  self.again(folder=killed, name="ps 0 killed"),
                  self.again(folder=moved, name="another ps 0"),
-                 self.again(folder=self.path("none"), name="no folder")]
+                 self.again(folder=self.path("none"), name="no folder"),
+                 self.again("--checkpoint_dir=", name="without the flag")]
+        remedy = {"no folder": ", and .*none does not show that the job has ended: start the "
+                               "servers, or end this worker",
+                  "without the flag": ": start the servers or, if the job has ended, end this "
+                                      "worker .*; with the servers' --checkpoint_dir"}
         shutil.copy(export, export + "-2")
         os.utime(export + "-2", (1, 1))  # older than the job, like the export of an earlier job
         late = self.again("--export=%s-2" % export, name="without its export")
@@ -62,6 +67,9 @@ class JobOver(harness.Test):
         for worker in waits:
             worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s", 40)
             self.assertNotIn("the job is done", worker.output(), worker.name)
+            if worker.name in remedy:
+                worker.wait_line("ps:0 .* has not answered since this worker was started" +
+                                 remedy[worker.name], 60)
             worker.stop(signal.SIGINT, status=130)
         job.start_ps(0, *kept)
         self.wait_all((late, job.ps[0]))
