@@ -239,6 +239,8 @@ async def restarted_kernel_frees(anna, ben, both, other):
     say("a restarted kernel holds no card")
     other.end()
     if both.id in anna.kernels():  # the server starts a killed kernel again
+        await both.connect()
+        await both.run("pass")  # the server cannot end a kernel that is not ready
         both.end()
 
 
