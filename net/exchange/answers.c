@@ -61,8 +61,6 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     struct net_exchange *x = l->x;
     struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
     pthread_mutex_lock(&x->lock);
-    struct buf *sent = c->init_bytes;
-    c->init_bytes = NULL;
     trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                (int64_t)c->item.step);
     c->version = (int64_t)p->step;
@@ -80,7 +78,6 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     l->fetched |= first;
     exchange_request_wake_waiters(x, c);
     pthread_mutex_unlock(&x->lock);
-    buf_unref(sent);
     if (first)
         exchange_session_step_link(l, &fetched);
     if (must_report)

@@ -215,8 +215,6 @@ void net_exchange_destroy(struct net_exchange *x)
         LOG_E("gRPC still holds %lld payloads; their memory is not freed", (long long)left);
         return;
     }
-    for (int i = 0; x->chunks && i < x->n_chunks; i++)
-        buf_unref(x->chunks[i].init_bytes);
     if (!x->stages_in_segment)
         free(x->staged);
     segment_unref(x->segment);

@@ -3,7 +3,6 @@
  * its actions are carried out without it. */
 #ifndef NET_EXCHANGE_EXCHANGE_IMPL_H
 #define NET_EXCHANGE_EXCHANGE_IMPL_H
-#include "base/buf.h"
 #include "base/guarded.h"
 #include "net/exchange/exchange.h"
 #include "net/exchange/link.h"
@@ -22,7 +21,6 @@ struct exchange_chunk {
     int refs;                    /* payload slices of the request that gRPC still holds */
     int n_waiters;               /* threads that wait for the chunk to become ready */
     int64_t begin_ns;            /* start of the request, for the trace; 0: not traced */
-    struct buf *init_bytes;      /* INIT: copy of the first value, kept until it is answered */
     int64_t version;             /* version in params; -1: none */
     bool ended;                  /* the chunk has its last version of this generation */
 };

@@ -41,12 +41,6 @@ static void release_chunk(void *owner)
     pthread_mutex_unlock(&x->lock);
 }
 
-static void release_buf(void *owner)
-{
-    send_queue_acquire();
-    buf_unref(owner);
-}
-
 /* References the item's bytes for sending. */
 static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
 {
@@ -57,15 +51,10 @@ static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
         x->stats.shared_bytes += item->bytes;
     if ((item->bytes == 0 || item->shared_offset) && !item->lacking)
         return;
-    if (item->kind == PIECE_INIT) {
-        item->owner = buf_ref(c->init_bytes);
-        item->release = release_buf;
-    } else {
-        item->owner = c;
-        item->release = release_chunk;
-        c->refs++;
-        x->n_refs++;
-    }
+    item->owner = c;
+    item->release = release_chunk;
+    c->refs++;
+    x->n_refs++;
 }
 
 static void queue_chunk(struct net_exchange *x, struct link *l, struct exchange_chunk *c)
@@ -211,22 +200,7 @@ static enum dtype whole_dtype(const struct net_exchange *x, int chunk)
     return dtype_block(d) > 1 ? DTYPE_F32 : d;
 }
 
-/* Copies the first value for INIT, because the answer overwrites the original. */
-static enum status copy_first_value(struct net_exchange *x, int i)
-{
-    struct exchange_chunk *c = &x->chunks[i];
-    if (c->init_bytes)
-        return ST_OK;
-    struct buf *b;
-    enum status st = buf_create((size_t)exchange_request_chunk(x, i)->n_elems * sizeof(float), &b);
-    if (st != ST_OK)
-        return st;
-    memcpy(b->data, x->cfg.params + exchange_request_chunk(x, i)->first, b->bytes);
-    c->init_bytes = b;
-    return ST_OK;
-}
-
-enum status exchange_request_first(struct link *l, bool init)
+void exchange_request_first(struct link *l, bool init)
 {
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++) {
@@ -236,20 +210,17 @@ enum status exchange_request_first(struct link *l, bool init)
         struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
         if (init) { /* full precision, because it becomes the servers' value */
-            enum status st = copy_first_value(x, i);
-            if (st != ST_OK)
-                return st;
+            const struct net_chunk *at = exchange_request_chunk(x, i);
             item.kind = PIECE_INIT;
             item.dtype = DTYPE_F32;
-            item.data = c->init_bytes->data;
-            item.bytes = c->init_bytes->bytes;
+            item.data = x->cfg.params + at->first;
+            item.bytes = (size_t)at->n_elems * sizeof(float);
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
         exchange_request_set_item(l, c, &item); /* link_open reports it to the session */
         pthread_mutex_unlock(&x->lock);
     }
-    return ST_OK;
 }
 
 /* Makes `item` the chunk's request, with a copy of its marks, and starts to send it. */

@@ -8,8 +8,9 @@
 /* Processes one answer from a server (answers.c). If it does not return ST_OK, the caller
  * ignores the remaining pieces of the frame. */
 enum status exchange_request_answer(struct link *l, const struct net_piece *piece);
-/* Sets the first request of each chunk of the link. */
-enum status exchange_request_first(struct link *l, bool init);
+/* Sets the first request of each chunk of the link. INIT refers to the values in params, which stay
+ * until its answer overwrites them; a server that has answered it reads no copy of it again. */
+void exchange_request_first(struct link *l, bool init);
 /* Requests version `step` of a chunk, or a later one if that version is gone. */
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step);
 /* Makes `item` the chunk's request, or (kind PIECE_NONE) ends its present request. Returns true if

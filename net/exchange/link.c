@@ -222,10 +222,8 @@ void link_open(struct link *l, const struct session_action *a)
     if (a->first == FIRST_RENEW_AND_INIT)
         x->cfg.first_values(x->cfg.ctx, x->cfg.params);
     open_arena(l);
-    if (a->first != FIRST_NOTHING && exchange_request_first(l, a->first != FIRST_PULL) != ST_OK) {
-        LOG_E("no memory for the first values");
-        exchange_session_fail(x, ST_NOMEM);
-    }
+    if (a->first != FIRST_NOTHING)
+        exchange_request_first(l, a->first != FIRST_PULL);
     grpc_call *call = make_call(l, "/weir.v1.Weir/Exchange", 0);
     set_call(l, call);
     bidi_open(&l->stream, call);
