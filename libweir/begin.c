@@ -1,12 +1,12 @@
 /* libweir/begin.c - creates the exchange from settings and parameters, and starts each generation;
  * see weir_impl.h. This code runs in a separate thread, the starter, since a start may wait without
  * end. */
-#include "base/aligned.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
+#include "libweir/arrays.h"
 #include "libweir/rates.h"
 #include "member/identity.h"
 #include "member/job_query.h"
@@ -88,7 +88,7 @@ static enum status make_updates(struct weir *w)
     struct net_exchange_config cfg = {
         .ps_hosts = &w->cluster.ps,
         .params = w->values,
-        .first_values = weir_params_write_first,
+        .first_values = weir_arrays_write_first,
         .ctx = w,
         .shared_memory = w->set.job.shared_memory == 0,
         .step_ms = (int)w->set.job.wire_step_ms,
@@ -104,25 +104,6 @@ static enum status make_updates(struct weir *w)
         set_up_job_over(w, &cfg);
     return w->set.own_local_steps ? updates_remote_create(&cfg, &w->updates)
                                   : updates_create(&cfg, &w->updates);
-}
-
-static enum status make_gradients(struct weir *w)
-{
-    size_t bytes = (size_t)w->n_elems * sizeof(float);
-    if (w->updates.ops->gradients)
-        w->segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
-    if (w->segment) {
-        w->gradients = segment_data(w->segment);
-        return ST_OK;
-    }
-    w->own_gradients = aligned_take_pages(bytes);
-    if (!w->own_gradients) {
-        LOG_E("out of memory for the gradients of %lld parameters", (long long)w->n_elems);
-        return ST_NOMEM;
-    }
-    memset(w->own_gradients, 0, bytes);
-    w->gradients = w->own_gradients;
-    return ST_OK;
 }
 
 static enum status set_up(struct weir *w)
@@ -155,7 +136,7 @@ static enum status set_up(struct weir *w)
     w->n_local = s->own_local_steps ? 1 : job_local_steps(&w->job);
     w->batch = w->job.batch / w->n_local;
     TRY(make_updates(w));
-    TRY(make_gradients(w));
+    TRY(weir_arrays_make_gradients(w));
     if (w->updates.ops->waits)
         st = weir_watch_waits(w);
 done:

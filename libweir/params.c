@@ -1,7 +1,6 @@
-/* libweir/params.c - the parameters, their names and their places in the flat arrays; see
- * weir_impl.h. */
-#include "base/aligned.h"
+/* libweir/params.c - the parameters, their names and their chunks; see weir_impl.h. */
 #include "base/log.h"
+#include "libweir/arrays.h"
 #include "libweir/rates.h"
 #include "net/wire/lacking.h"
 #include <ctype.h>
@@ -38,7 +37,7 @@ static int read_shape(struct weir *w, const char *name, int n_dims, const int64_
     return WEIR_OK;
 }
 
-static int make_room(struct weir *w, int64_t n)
+static int make_room(struct weir *w)
 {
     if (w->n_params == w->params_room) {
         int room = w->params_room ? 2 * w->params_room : PARAMS_FIRST_ROOM;
@@ -47,15 +46,6 @@ static int make_room(struct weir *w, int64_t n)
             return 0;
         w->params = params;
         w->params_room = room;
-    }
-    if (w->n_elems + n > w->elems_room) {
-        int64_t room = w->elems_room + w->elems_room / 2;
-        room = room > w->n_elems + n ? room : w->n_elems + n;
-        float *values = realloc(w->first_values, (size_t)room * sizeof *values);
-        if (!values)
-            return 0;
-        w->first_values = values;
-        w->elems_room = room;
     }
     return 1;
 }
@@ -98,19 +88,22 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
                                 CHUNKS_MAX_PARAMS);
     int64_t n = shape_elems(&shape);
     char *copy = strdup(name);
-    if (!copy || !make_room(w, n)) {
+    float *first = calloc((size_t)n, sizeof *first); /* zeros need no memory */
+    if (!copy || !first || !make_room(w)) {
         free(copy);
+        free(first);
         return weir_errors_fail(w, WEIR_E_NOMEM,
                                 "out of memory for parameter '%.255s' of %lld elements", name,
                                 (long long)n);
     }
-    float *to = w->first_values + w->n_elems;
     if (values)
-        memcpy(to, values, (size_t)n * sizeof *to);
-    else
-        memset(to, 0, (size_t)n * sizeof *to);
-    w->params[w->n_params] = (struct param){
-        .name = copy, .shape = shape, .keep = -1, .factors = {1, 1}, .first = w->n_elems};
+        memcpy(first, values, (size_t)n * sizeof *first);
+    w->params[w->n_params] = (struct param){.name = copy,
+                                            .shape = shape,
+                                            .keep = -1,
+                                            .factors = {1, 1},
+                                            .first = w->n_elems,
+                                            .first_values = first};
     w->n_elems += n;
     return w->n_params++;
 }
@@ -139,25 +132,9 @@ void weir_params_free(struct weir *w)
     for (int i = 0; i < w->n_params; i++)
         free(w->params[i].name);
     free(w->params);
-    free(w->first_values);
-    free(w->values);
-    free(w->own_gradients);
     free(w->gather);
     free(w->lacking);
-    segment_unref(w->segment);
     chunks_destroy(w->chunks);
-}
-
-void weir_params_write_first(void *ctx, float *values)
-{
-    const struct weir *w = ctx;
-    memcpy(values, w->first_values, (size_t)w->n_elems * sizeof *values);
-}
-
-static enum status no_memory(const struct weir *w)
-{
-    LOG_E("out of memory for %lld parameters", (long long)w->n_elems);
-    return ST_NOMEM;
 }
 
 enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
@@ -165,7 +142,7 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
     enum status st = ST_OK;
     struct net_param *params = calloc((size_t)w->n_params, sizeof *params);
     if (!params)
-        return no_memory(w);
+        return weir_arrays_no_memory(w);
     for (int i = 0; i < w->n_params; i++) {
         const struct param *p = &w->params[i];
         params[i] = (struct net_param){.name = p->name,
@@ -176,14 +153,13 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
                                        .factors = p->factors};
     }
     TRY(chunks_create(params, w->n_params, chunk_bytes, &w->chunks));
-    w->values = aligned_take_pages((size_t)w->n_elems * sizeof *w->values);
     w->gather = calloc((size_t)w->chunks->n_chunks, sizeof *w->gather);
     w->lacking = malloc(lacking_total(w->chunks));
-    if (!w->values || !w->gather || !w->lacking) {
-        st = no_memory(w);
+    if (!w->gather || !w->lacking) {
+        st = weir_arrays_no_memory(w);
         goto done;
     }
-    weir_params_write_first(w, w->values);
+    TRY(weir_arrays_make_values(w));
     for (int i = 0; i < w->n_params; i++) {
         const struct net_param *p = &w->chunks->params[i];
         for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++)
@@ -192,32 +168,4 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
 done:
     free(params);
     return st;
-}
-
-/* Finds a parameter that has values. NULL, with the error set: there is no such parameter, or no
- * weir_next has returned yet. */
-static const struct param *find_begun(struct weir *w, int param)
-{
-    if (weir_errors_refuses(w))
-        return NULL;
-    const struct param *p = weir_params_find(w, param);
-    pthread_mutex_lock(&w->lock);
-    int begun = w->begun;
-    pthread_mutex_unlock(&w->lock);
-    if (p && !begun)
-        weir_errors_fail(w, WEIR_E_INVALID,
-                         "there are no values before weir_next has returned WEIR_OK");
-    return begun ? p : NULL;
-}
-
-const float *weir_values(struct weir *w, int param)
-{
-    const struct param *p = find_begun(w, param);
-    return p ? w->values + p->first : NULL;
-}
-
-float *weir_gradient(struct weir *w, int param)
-{
-    const struct param *p = find_begun(w, param);
-    return p ? w->gradients + p->first : NULL;
 }

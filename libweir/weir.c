@@ -1,6 +1,6 @@
 /* libweir/weir.c - opens and closes handles, and leaves the job; see weir.h and weir_impl.h. */
 #include "base/clock.h"
-#include "libweir/weir_impl.h"
+#include "libweir/arrays.h"
 #include "net/exchange/status_client.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -246,6 +246,7 @@ void weir_close(struct weir *w)
     if (!w || weir_errors_refuses(w))
         return;
     end_membership(w);
+    weir_arrays_free(w);
     weir_params_free(w);
     settings_free(&w->set);
     cluster_free(&w->cluster);

@@ -1,7 +1,7 @@
 /* libweir/weir_impl.h - a handle. Only the files of libweir/ and its tests use it.
  *
  *   settings.c  the settings of weir_set, and the job that follows from them
- *   params.c    names of the parameters, and the places of their values; rates.c: their factors
+ *   params.c    names and chunks of the parameters; arrays.c: their arrays; rates.c: their factors
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
  *   steps.c     weir_next, _push, _wait
  *   events.c    the descriptor and the events
@@ -39,6 +39,7 @@ struct param {
     double keep; /* statistics: share of the old value to keep; below 0: trained parameter */
     struct optim_factors factors; /* factors of the optimizer, at first 1 */
     int64_t first;                /* offset of the first element in the flat block */
+    float *first_values;          /* kept in case the job starts from step 0 */
     int64_t pushed;               /* 1 + step of the last push; 0: not pushed in this generation */
     int awaited;                  /* an event will report that its values are here */
 };
@@ -54,8 +55,7 @@ struct weir {
     struct settings set;
     int n_params, params_room;
     struct param *params;
-    int64_t n_elems, elems_room;
-    float *first_values; /* [n_elems], kept in case the job starts from step 0 */
+    int64_t n_elems;
 
     struct cluster cluster; /* begin.c sets this field and those below, before RUNNING */
     struct net_status joined;
@@ -128,7 +128,6 @@ void weir_events_signal(struct weir *w); /* events.c: the descriptor; any lock *
 const struct param *weir_params_find(struct weir *w, int param); /* NULL: none; logged */
 void weir_params_free(struct weir *w);
 enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes);
-void weir_params_write_first(void *w, float *values);
 
 /* Waits in STARTING until the start ends (begin.c): OK, AGAIN, LEFT, errors. */
 int weir_begin(struct weir *w, int64_t deadline_ns);

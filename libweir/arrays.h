@@ -1,0 +1,18 @@
+/* libweir/arrays.h - the arrays of a handle's parameters. Private to libweir/.
+ * Owns:    first values, values, gradients.
+ * Threads: the starter (begin.c) makes the arrays. Any thread may write first values.
+ * Errors:  ST_NOMEM, logged. */
+#ifndef LIBWEIR_ARRAYS_H
+#define LIBWEIR_ARRAYS_H
+#include "libweir/weir_impl.h"
+
+enum status weir_arrays_no_memory(const struct weir *w); /* logs and returns ST_NOMEM */
+/* Makes the values, with the first values. */
+enum status weir_arrays_make_values(struct weir *w);
+/* Makes the gradients, zeros. Called when the exchange exists. */
+enum status weir_arrays_make_gradients(struct weir *w);
+/* Writes the first values of all parameters of the handle w. */
+void weir_arrays_write_first(void *w, float *values);
+void weir_arrays_free(struct weir *w);
+
+#endif
