@@ -11,13 +11,14 @@ enum status weir_arrays_no_memory(const struct weir *w)
     return ST_NOMEM;
 }
 
-void weir_arrays_write_first(void *ctx, float *values)
+enum status weir_arrays_write_first(void *ctx, float *values)
 {
     const struct weir *w = ctx;
     for (int i = 0; i < w->n_params; i++) {
         const struct param *p = &w->params[i];
         memcpy(values + p->first, p->first_values, (size_t)shape_elems(&p->shape) * sizeof *values);
     }
+    return ST_OK;
 }
 
 enum status weir_arrays_make_values(struct weir *w)
@@ -25,8 +26,7 @@ enum status weir_arrays_make_values(struct weir *w)
     w->values = aligned_take_pages((size_t)w->n_elems * sizeof *w->values);
     if (!w->values)
         return weir_arrays_no_memory(w);
-    weir_arrays_write_first(w, w->values);
-    return ST_OK;
+    return weir_arrays_write_first(w, w->values);
 }
 
 enum status weir_arrays_make_gradients(struct weir *w)

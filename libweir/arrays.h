@@ -12,7 +12,7 @@ enum status weir_arrays_make_values(struct weir *w);
 /* Makes the gradients, zeros. Called when the exchange exists. */
 enum status weir_arrays_make_gradients(struct weir *w);
 /* Writes the first values of all parameters of the handle w. */
-void weir_arrays_write_first(void *w, float *values);
+enum status weir_arrays_write_first(void *w, float *values);
 void weir_arrays_free(struct weir *w);
 
 #endif

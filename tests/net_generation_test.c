@@ -26,7 +26,7 @@ struct rig {
     int late;      /* nonzero: server 1 answers a held piece during a call of first_values() */
 };
 
-static void first_values(void *ctx, float *params)
+static enum status first_values(void *ctx, float *params)
 {
     struct rig *r = ctx;
     const struct timespec moment = {0, 200000000};
@@ -37,6 +37,7 @@ static void first_values(void *ctx, float *params)
     }
     for (int i = 0; i < MODEL_ELEMS; i++)
         params[i] = (float)i;
+    return ST_OK;
 }
 
 /* Opens a rig: servers 0 and 1 belong to the job; server 2 only listens. */

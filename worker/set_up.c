@@ -346,7 +346,7 @@ done:
     return st;
 }
 
-static void first_values(void *ctx, float *params)
+static enum status first_values(void *ctx, float *params)
 {
     const struct worker *w = ctx;
     model_init_params(w->model, (uint64_t)w->opt.seed, params);
@@ -355,6 +355,7 @@ static void first_values(void *ctx, float *params)
         if (w->given[i])
             memcpy(params + p->first, w->init + p->first, (size_t)p->n_elems * sizeof *params);
     }
+    return ST_OK;
 }
 
 static enum status allocate_params(struct worker *w)
@@ -374,8 +375,8 @@ static enum status measure_rounding(struct worker *w)
                                        .chunks = w->chunks,
                                        .params = w->params,
                                        .named = w->opt.bf16_layers};
-    first_values(w, w->params);
-    return rounding_measure(&r, &w->rounded);
+    enum status st = first_values(w, w->params);
+    return st == ST_OK ? rounding_measure(&r, &w->rounded) : st;
 }
 
 static enum status make_exchange(struct worker *w)
@@ -397,8 +398,7 @@ static enum status make_exchange(struct worker *w)
                  .address = o->address ? o->address : member_identity_address(w->address),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units,
-                 .trained_on = w->data_text},
-    };
+                 .trained_on = w->data_text}};
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
     if (w->validation && !o->data_own) /* equal on all workers */

@@ -33,8 +33,9 @@ struct net_exchange_config {
     struct net_join join;         /* job, chunks: borrowed for ever */
     float *params; /* flat block of chunks->n_elems floats; in: initial values (sent if the servers
                       request INIT from this member); out: versions */
-    /* Writes the initial values again if the job restarts at its beginning; NULL: not possible. */
-    void (*first_values)(void *ctx, float *params);
+    /* Writes the initial values again if the job restarts at its beginning; NULL: not possible.
+     * Another status than ST_OK ends the exchange. */
+    enum status (*first_values)(void *ctx, float *params);
     /* Called by the first start while ps 0 does not answer: after 10 s, and then every 10 s.
      * True: the job has ended, and start returns ST_CANCELLED. NULL: start waits without end. */
     bool (*is_over)(void *ctx);

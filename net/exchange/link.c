@@ -219,10 +219,13 @@ void link_open(struct link *l, const struct session_action *a)
 {
     struct net_exchange *x = l->x;
     struct session_event up = {.kind = EVENT_STREAM_UP};
-    if (a->first == FIRST_RENEW_AND_INIT)
-        x->cfg.first_values(x->cfg.ctx, x->cfg.params);
+    enum status st = a->first == FIRST_RENEW_AND_INIT
+                         ? x->cfg.first_values(x->cfg.ctx, x->cfg.params)
+                         : ST_OK;
     open_arena(l);
-    if (a->first != FIRST_NOTHING)
+    if (st != ST_OK)
+        exchange_session_fail(x, st);
+    else if (a->first != FIRST_NOTHING)
         exchange_request_first(l, a->first != FIRST_PULL);
     grpc_call *call = make_call(l, "/weir.v1.Weir/Exchange", 0);
     set_call(l, call);

@@ -71,9 +71,10 @@ static float weigh_contribution(const struct ps_region *r)
 /* Reads this server's present values into params if the parent's job begins from scratch. Otherwise
  * params stays as it is: a version of the parent, from which changes are counted. Runs on the net's
  * thread, which must not wait. */
-static void read_values(void *ctx, float *params)
+static enum status read_values(void *ctx, float *params)
 {
     region_chunks_read_own(ctx, params);
+    return ST_OK;
 }
 
 static enum status make_exchange(struct ps_region *r, const struct run *run)

@@ -184,10 +184,11 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-static void first_values(void *ctx, float *params)
+static enum status first_values(void *ctx, float *params)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++)
         sim_first_value(i, params + sim_chunks->chunks[i].first);
+    return ST_OK;
 }
 
 static void on_start(int node)
@@ -210,7 +211,7 @@ static void on_start(int node)
     sim.running = node;
     workers[node] = w;
     w->node = node;
-    first_values(w, w->params);
+    (void)first_values(w, w->params);
     CHECK(net_exchange_create(&own, &w->x) == ST_OK);
     fiber_start(node, worker_main, w);
     sim.running = was;
