@@ -2,6 +2,7 @@
  * returns NULL. Release with free. */
 #ifndef BASE_ALIGNED_H
 #define BASE_ALIGNED_H
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -24,6 +25,15 @@ static inline void *aligned_take(size_t bytes)
 static inline void *aligned_take_pages(size_t bytes)
 {
     return aligned_take_units(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* Allocates whole pages of zeros, within *block, which the caller frees. The system allocates most
+ * of the pages only when they are written. */
+static inline void *aligned_zero_pages(size_t bytes, void **block)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (bytes + page - 1) / page + 1;
+    *block = calloc(n, page);
+    return *block ? (char *)*block + (page - 1 - ((uintptr_t)*block - 1) % page) : NULL;
 }
 
 #endif

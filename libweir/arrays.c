@@ -31,21 +31,14 @@ enum status weir_arrays_make_values(struct weir *w)
 
 enum status weir_arrays_make_gradients(struct weir *w)
 {
-    size_t bytes = (size_t)w->n_elems * sizeof(float);
     if (w->updates.ops->gradients)
         w->segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
     if (w->segment) {
         w->gradients = segment_data(w->segment);
         return ST_OK;
     }
-    w->own_gradients = aligned_take_pages(bytes);
-    if (!w->own_gradients) {
-        LOG_E("out of memory for the gradients of %lld parameters", (long long)w->n_elems);
-        return ST_NOMEM;
-    }
-    memset(w->own_gradients, 0, bytes);
-    w->gradients = w->own_gradients;
-    return ST_OK;
+    w->gradients = aligned_zero_pages((size_t)w->n_elems * sizeof *w->gradients, &w->own_gradients);
+    return w->gradients ? ST_OK : weir_arrays_no_memory(w);
 }
 
 void weir_arrays_free(struct weir *w)

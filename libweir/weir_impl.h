@@ -65,8 +65,8 @@ struct weir {
     int is_over;
     char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host and process, the member's name*/
     struct chunks *chunks;
-    float *values, *own_gradients; /* [n_elems]; own_gradients NULL: gradients are in the segment */
-    float *gradients;
+    float *values, *gradients; /* [n_elems] */
+    void *own_gradients;       /* block of the gradients; NULL: they are in the segment */
     struct segment *segment;
     struct updates updates;
     struct updates watched;  /* report to `waiting` the servers for which this member waits */
