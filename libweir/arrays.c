@@ -1,7 +1,15 @@
-/* libweir/arrays.c - see arrays.h, and weir_values and weir_gradient of weir.h. */
+/* libweir/arrays.c - see arrays.h, and weir_values and weir_gradient of weir.h.
+ *
+ * The program does not read a parameter's values between its push and the answer, which replaces
+ * them. So the change by own local steps is computed in the array of the values and sent from
+ * there. If the answer is lost, the change is sent again from there; a server has counted each
+ * change whose answer has begun to replace it, and counts it only once. An answer that only adds to
+ * the values needs them, so in such number formats the change is computed in the array of the
+ * gradients. */
 #include "libweir/arrays.h"
 #include "base/aligned.h"
 #include "base/log.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +29,27 @@ enum status weir_arrays_write_first(void *ctx, float *values)
     return ST_OK;
 }
 
+/* Returns true if the answer to a change replaces the values as a whole. */
+static bool answers_replace_values(const struct net_job *job)
+{
+    return !job->wire_auto && dtype_block(job->version_dtype) == 1 && job->fragments <= 1;
+}
+
+static bool may_change_in_place(const struct weir *w)
+{
+    return w->set.own_local_steps && answers_replace_values(&w->job);
+}
+
 enum status weir_arrays_make_values(struct weir *w)
 {
-    w->values = aligned_take_pages((size_t)w->n_elems * sizeof *w->values);
+    char why[SEGMENT_WHY_BYTES];
+    size_t bytes = (size_t)w->n_elems * sizeof *w->values;
+    bool lends = may_change_in_place(w) && w->job.push_dtype == DTYPE_F32 && w->cluster.ps.n > 0 &&
+                 w->set.job.shared_memory == 0;
+    if (lends && segment_create(bytes, &w->segment, why) != ST_OK)
+        LOG_D("no shared memory for the values: %s", why);
+    w->own_values = w->segment ? NULL : aligned_take_pages(bytes);
+    w->values = w->segment ? segment_data(w->segment) : w->own_values;
     if (!w->values)
         return weir_arrays_no_memory(w);
     return weir_arrays_write_first(w, w->values);
@@ -31,21 +57,27 @@ enum status weir_arrays_make_values(struct weir *w)
 
 enum status weir_arrays_make_gradients(struct weir *w)
 {
+    struct segment *segment = NULL;
     if (w->updates.ops->gradients)
-        w->segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
-    if (w->segment) {
-        w->gradients = segment_data(w->segment);
-        return ST_OK;
+        segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
+    if (segment) {
+        w->segment = segment;
+        w->gradients = segment_data(segment);
+    } else {
+        w->gradients =
+            aligned_zero_pages((size_t)w->n_elems * sizeof *w->gradients, &w->own_gradients);
+        if (!w->gradients)
+            return weir_arrays_no_memory(w);
     }
-    w->gradients = aligned_zero_pages((size_t)w->n_elems * sizeof *w->gradients, &w->own_gradients);
-    return w->gradients ? ST_OK : weir_arrays_no_memory(w);
+    w->contributions = !segment && may_change_in_place(w) ? w->values : w->gradients;
+    return ST_OK;
 }
 
 void weir_arrays_free(struct weir *w)
 {
     for (int i = 0; i < w->n_params; i++)
         free(w->params[i].first_values);
-    free(w->values);
+    free(w->own_values);
     free(w->own_gradients);
     segment_unref(w->segment);
 }

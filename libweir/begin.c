@@ -91,6 +91,7 @@ static enum status make_updates(struct weir *w)
         .first_values = weir_arrays_write_first,
         .ctx = w,
         .shared_memory = w->set.job.shared_memory == 0,
+        .segment = w->segment,
         .step_ms = (int)w->set.job.wire_step_ms,
         .event_fd = w->event_fd > 0 ? w->event_fd : 0,
         .first_line_ms = WEIR_SILENT_MS,

@@ -343,7 +343,7 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
 {
     const struct net_param *p = &w->chunks->params[param];
     struct gather *g = &w->gather[p->first_chunk];
-    float *room = w->gradients + p->first;
+    float *room = w->contributions + p->first;
     uint8_t *lacking = w->lacking + lacking_at(w->chunks, p->first_chunk);
     bool lacks = !gradient && samples > 0;
     if (lacks)
@@ -357,7 +357,7 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     const struct net_chunk *c = &w->chunks->chunks[p->first_chunk];
-    return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples, lacking)
+    return last ? send_chunk(w, p->first_chunk, w->contributions + c->first, samples, lacking)
                 : WEIR_OK;
 }
 
@@ -412,7 +412,7 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
 {
     static const uint8_t its_own = 1; /* mark of a parameter that has its own chunks */
     const struct net_param *p = &w->chunks->params[param];
-    const float *from = data ? data : w->gradients + p->first;
+    const float *from = data ? data : w->contributions + p->first;
     const uint8_t *lacking = !data && samples > 0 ? &its_own : NULL;
     int code = WEIR_OK;
     if (w->gather[p->first_chunk].n_params > 1)
@@ -426,12 +426,12 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
     return code;
 }
 
-/* Computes the contribution of own local steps, the change of the values, in the gradient array. */
+/* Computes the contribution of own local steps, the change of the values (arrays.c). */
 static void make_change(struct weir *w, int param, const float *values)
 {
     const struct net_param *p = &w->chunks->params[param];
     optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems, w->values + p->first,
-                 values, w->gradients + p->first);
+                 values, w->contributions + p->first);
 }
 
 /* Pushes one parameter. Small parameters are collected until their chunk is complete or the step's
@@ -444,7 +444,7 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
         return code;
     if (!in->invalid && w->set.own_local_steps && data && samples > 0) {
         make_change(w, param, data);
-        data = w->gradients + w->params[param].first;
+        data = w->contributions + w->params[param].first;
     }
     if (!in->invalid)
         code = send_param(w, param, data, samples);

@@ -8,8 +8,8 @@
  *   errors.c    error codes, error texts, the log
  *   weir.c      open, close, leaving
  * A chunk is sent when all its parameters are pushed. A chunk of one large parameter is read from
- * the pushed gradient; gradients of small parameters that share a chunk are first copied to the
- * gradient array. The handle's lock is never held while the exchange is called. */
+ * the pushed gradient; gradients of small parameters that share a chunk are first copied to
+ * `contributions`. The handle's lock is never held while the exchange is called. */
 #ifndef LIBWEIR_WEIR_IMPL_H
 #define LIBWEIR_WEIR_IMPL_H
 #include "checkpoint/job_over.h"
@@ -65,8 +65,8 @@ struct weir {
     int is_over;
     char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host and process, the member's name*/
     struct chunks *chunks;
-    float *values, *gradients; /* [n_elems] */
-    void *own_gradients;       /* block of the gradients; NULL: they are in the segment */
+    float *values, *gradients, *contributions; /* [n_elems]; contributions: one of the other two */
+    void *own_values, *own_gradients;          /* their blocks; NULL: in the segment */
     struct segment *segment;
     struct updates updates;
     struct updates watched;  /* report to `waiting` the servers for which this member waits */

@@ -430,7 +430,13 @@ static void test_change(void **state)
     optim_change(-1, N, base, now, change);
     for (size_t i = 0; i < N; i++)
         assert_true(change[i] == base[i] - now[i]);
+    memcpy(end, base, sizeof end);
+    optim_change(-1, N, end, now, end);
+    assert_memory_equal(end, change, sizeof end);
     optim_change(0.9f, N, base, now, change);
+    memcpy(end, base, sizeof end);
+    optim_change(0.9f, N, end, now, end);
+    assert_memory_equal(end, change, sizeof end);
     optim_average(0.9f, N, change, 1.0f, base, end);
     for (size_t i = 0; i < N; i++)
         assert_true(fabsf(end[i] - now[i]) < 1e-5f);

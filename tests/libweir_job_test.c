@@ -162,37 +162,96 @@ static void test_own_pace(void **state)
     librig_close(&r);
 }
 
+static const char *const own_steps[][2] = {
+    {"own_local_steps", "true"}, {"local_steps", "5"}, {NULL, NULL}};
+
+/* Begins a round, and pushes the values of own steps, by which value i changes by -(i % 7). Then
+ * clears the program's memory, which the library has borrowed for the call only. */
+static void own_round(struct librig *r, int round)
+{
+    struct weir_step s;
+    float *own = malloc(MODEL_ELEMS * sizeof *own);
+    assert_int_equal(weir_next(r->w, -1, &s), WEIR_OK);
+    assert_int_equal(s.step, round);
+    assert_int_equal(s.train_steps, 2); /* 10 steps are 2 rounds */
+    assert_int_equal(s.n_samples, 15);
+    assert_int_equal(s.position, 15 * round);
+    for (int i = 0; i < MODEL_ELEMS; i++)
+        own[i] = weir_values(r->w, 0)[i] - (float)(i % 7);
+    assert_error(r->w, weir_push(r->w, 0, own, 15), WEIR_E_INVALID, "weir_push_values is for");
+    assert_int_equal(weir_push_values(r->w, 0, own, 15), WEIR_OK);
+    assert_error(r->w, weir_push_values(r->w, 0, r->m.gradient, 15), WEIR_E_INVALID, "twice");
+    memset(own, 0x7f, MODEL_ELEMS * sizeof *own);
+    free(own);
+}
+
+static void assert_changes(struct librig *r)
+{
+    for (int i = 0; i < MODEL_CHUNKS; i++)
+        assert_true(r->tiny.pushed[i] == (float)(r->m.chunks->chunks[i].first % 7));
+}
+
 /* A round of local steps contributes their changes; the member changes its own copy. */
 static void test_own_local_steps(void **state)
 {
-    static const char *const settings[][2] = {
-        {"own_local_steps", "true"}, {"local_steps", "5"}, {NULL, NULL}};
     struct librig r;
     struct weir_step s;
-    librig_open(&r, settings);
-    float *own = malloc(MODEL_ELEMS * sizeof *own);
-    for (int round = 0; round < 2; round++) { /* 10 steps are 2 rounds */
-        assert_int_equal(weir_next(r.w, -1, &s), WEIR_OK);
-        assert_int_equal(s.step, round);
-        assert_int_equal(s.train_steps, 2);
-        assert_int_equal(s.n_samples, 15);
-        assert_int_equal(s.position, 15 * round);
-        for (int i = 0; i < MODEL_ELEMS; i++)
-            own[i] = weir_values(r.w, 0)[i] - (float)(i % 7);
-        assert_error(r.w, weir_push(r.w, 0, own, 15), WEIR_E_INVALID, "weir_push_values is for");
-        assert_int_equal(weir_push_values(r.w, 0, own, 15), WEIR_OK);
-        assert_error(r.w, weir_push_values(r.w, 0, r.m.gradient, 15), WEIR_E_INVALID, "twice");
-        for (int i = 0; i < MODEL_ELEMS; i++)
-            assert_true(weir_gradient(r.w, 0)[i] == (float)(i % 7));
-    }
+    librig_open(&r, own_steps);
+    own_round(&r, 0);
+    own_round(&r, 1);
     assert_int_equal(weir_next(r.w, -1, &s), WEIR_DONE);
+    assert_changes(&r);
+    assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_shared), 0);
     librig_assert_values(&r, 2);
-    free(own);
+    librig_close(&r);
+}
+
+/* Checks that a change is sent again, with the same values, if the server is lost before it has
+ * counted the change, or if an answer is damaged after it has replaced values. */
+static void repeat_changes(struct librig *r)
+{
+    struct weir_step s;
+    struct tiny *t = &r->tiny;
+    own_round(r, 0);
+    assert_int_equal(weir_wait(r->w, 0, -1), WEIR_OK);
+    tiny_set(t, &t->lose, 1);
+    own_round(r, 1);
+    assert_int_equal(weir_wait(r->w, 0, 0), WEIR_AGAIN);
+    tiny_await(t, &t->n_push, 2 * MODEL_CHUNKS);
+    tiny_stop(t);
+    t->lose = 0;
+    memset(t->pushed, 0, sizeof t->pushed);
+    t->bad_crc = t->segment ? 0 : 3;
+    t->bad_stamp = t->segment ? 3 : 0;
+    tiny_start(t);
+    assert_int_equal(weir_next(r->w, -1, &s), WEIR_DONE);
+    assert_int_equal(t->bad_crc + t->bad_stamp, 0);
+    assert_in_range(tiny_get(t, &t->n_duplicate), 3, 1000);
+    assert_changes(r);
+    librig_assert_values(r, 2);
+}
+
+static void test_changes_are_repeated(void **state)
+{
+    struct librig r;
+    librig_open(&r, own_steps);
+    repeat_changes(&r);
+    librig_close(&r);
+}
+
+static void test_shared_changes_are_repeated(void **state)
+{
+    struct librig r;
+    librig_open(&r, own_steps);
+    tiny_share(&r.tiny);
+    repeat_changes(&r);
+    assert_in_range(tiny_get(&r.tiny, &r.tiny.n_shared), 3 * MODEL_CHUNKS, 1000);
     librig_close(&r);
 }
 
 int main(void)
 {
     return RUN_TESTS(test_job, test_timeouts, test_goes_back, test_early, test_own_pace,
-                     test_own_local_steps);
+                     test_own_local_steps, test_changes_are_repeated,
+                     test_shared_changes_are_repeated);
 }

@@ -96,6 +96,15 @@ static void renew(struct tiny *t, int chunk, const struct net_payload *from)
     t->version[chunk]++;
 }
 
+/* Returns the first value of the piece's payload; 0: the piece has none. */
+static float first_of(const struct net_piece *p)
+{
+    float values[CHUNKS_MAX_BYTES / 1024] = {0};
+    if (p->payload.bytes <= sizeof values)
+        payload_copy(&p->payload, values);
+    return values[0];
+}
+
 static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
                             const struct net_piece *p)
 {
@@ -114,7 +123,10 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     if (t->incarnation[c] && t->incarnation[c] != head->incarnation)
         abort();
     t->incarnation[c] = head->incarnation;
+    if (t->lose)
+        return PIECE_APPLIED;
     if ((int64_t)p->step == t->version[c]) {
+        t->pushed[c] = first_of(p);
         renew(t, c, NULL);
         return PIECE_APPLIED;
     }
@@ -154,7 +166,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     answer.kind = take(t, head, piece);
     answer.step = (uint64_t)t->version[piece->chunk];
     struct buf *value = t->value[piece->chunk];
-    int hold = t->hold || !value, over = t->end && t->version[piece->chunk] >= t->end;
+    int hold = t->hold || t->lose || !value, over = t->end && t->version[piece->chunk] >= t->end;
     size_t bytes = value && !over ? value->bytes : 0;
     if (value) {
         buf_ref(value);

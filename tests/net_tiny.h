@@ -26,6 +26,7 @@ struct tiny {
     const struct hosts *servers; /* servers in replies of server 0 to joins; NULL: no list */
     int64_t end;                 /* 0: no end; else REBASE answers requests from this version on */
     int hold;                    /* nonzero: the server drops requests */
+    int lose;                    /* nonzero: the server drops requests and counts no pushes */
     int say_taken;               /* nonzero: TAKEN precedes the answer if the push requests it */
     int retries;                 /* number of the next joins to answer by RETRY */
     int bad_crc;                 /* number of the next answers whose checksum is wrong */
@@ -39,6 +40,7 @@ struct tiny {
     int n_shared;               /* pushes by reference */
     int n_asked;                /* pushes that request TAKEN */
     int n_soon;                 /* requests of members to leave soon */
+    float pushed[TINY_CHUNKS];  /* first value of each chunk's last counted push */
     int last_member, last_rank; /* member of the last join, and rank of the last frame */
     struct net_stream *held;    /* stream of the last dropped piece */
     struct net_frame_head held_head;

@@ -127,9 +127,9 @@ void optim_run(const struct optim_step *step, const struct optim_run *run);
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_);
 
-/* Computes the contribution that stands for several local steps, which changed the parameters from
- * base to now: base - now. If keep >= 0, the parameters are an average, and the contribution is
- * (now - keep * base) / (1 - keep), from which optim_average computes now. */
+/* Computes the contribution of local steps that changed the parameters from base to now: base -
+ * now. If keep >= 0, the parameters are an average, and the contribution is (now - keep * base) /
+ * (1 - keep), from which optim_average computes now. out may be base or now. */
 void optim_change(float keep, size_t n, const float *base, const float *now, float *out);
 
 #ifdef __cplusplus

@@ -55,8 +55,10 @@ static bool all_fetched(const struct link *l)
     return true;
 }
 
-/* Ends the chunk's request after its answer. */
-static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p)
+/* Ends the chunk's request after its answer. late: the version, if it is not in params yet; or
+ * NULL. */
+static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p,
+                             float *late)
 {
     struct net_exchange *x = l->x;
     struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
@@ -64,6 +66,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                (int64_t)c->item.step);
     c->version = (int64_t)p->step;
+    exchange_request_set_late(c, late);
     x->waits_ns = clock_now_ns();
     x->samples = p->samples ? p->samples : x->samples;
     bool must_report = exchange_request_set_item(l, c, &request_none);
@@ -200,21 +203,22 @@ static void decode_part(void *ctx, int k)
                  d->n - at < PART ? d->n - at : PART);
 }
 
-/* Decodes a version into params. The caller does not read the chunk before the answer is complete,
- * so a bad copy does no harm: a correct copy will follow. */
-static enum status read_version(struct link *l, const struct net_piece *p)
+/* Decodes a version to `to`: params or other memory. The caller does not read the chunk before the
+ * answer is complete, so a bad copy does no harm: a correct copy will follow. If params held the
+ * contribution that the server repeats its answer to, the server has counted the contribution, and
+ * does not read it again. */
+static enum status read_version(struct link *l, const struct net_piece *p, float *to)
 {
     enum status st = ST_OK;
     const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
     uint32_t crc = p->crc32c;
     if (p->shared_offset) {
         struct decoding d = {p->dtype, (size_t)c->n_elems, p->payload.span->data + p->payload.skip,
-                             l->x->cfg.params + c->first};
+                             to};
         thread_pool_run(l->x->cfg.threads, (int)((d.n + PART - 1) / PART), decode_part, &d);
         return check_stamp(l, p);
     }
-    payload_decode(&p->payload, p->dtype, (size_t)c->n_elems, l->x->cfg.params + c->first,
-                   is_summed(l, p) ? &crc : NULL);
+    payload_decode(&p->payload, p->dtype, (size_t)c->n_elems, to, is_summed(l, p) ? &crc : NULL);
     TRY(check_sum(l, p, crc));
 done:
     return st;
@@ -256,6 +260,29 @@ done:
     return st;
 }
 
+/* Reads the answer to the chunk's request, and ends the request. apart: gRPC holds slices of
+ * params, which must not change before it releases them. */
+static enum status read_answer(struct link *l, const struct net_piece *p, bool apart)
+{
+    enum status st = ST_OK;
+    struct exchange_chunk *c = &l->x->chunks[p->chunk];
+    const struct net_chunk *at = exchange_request_chunk(l->x, (int)p->chunk);
+    float *late = NULL;
+    if (dtype_block(p->dtype) > 1) {
+        TRY(read_change(l, p));
+    } else {
+        if (apart)
+            late = malloc((size_t)at->n_elems * sizeof *late);
+        TRY(apart && !late ? ST_NOMEM : ST_OK);
+        TRY(read_version(l, p, apart ? late : l->x->cfg.params + at->first));
+    }
+    complete_request(l, c, p, late);
+    late = NULL;
+done:
+    free(late);
+    return st;
+}
+
 enum status exchange_request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -276,16 +303,14 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     pthread_mutex_lock(&x->lock);
     int kept = is_kept(x, p), follows = c->version + 1 == (int64_t)p->step;
     int wanted = is_answer(c, p) && (kept ? follows : is_wanted_dtype(c, p));
+    bool apart = c->params_held;
     pthread_mutex_unlock(&x->lock);
     if (!wanted) {
         LOG_D("ps:%d (%s): late answer for chunk %u ignored", l->index, l->addr, p->chunk);
         return ST_OK;
     }
-    enum status st = kept                        ? ST_OK
-                     : dtype_block(p->dtype) > 1 ? read_change(l, p)
-                                                 : read_version(l, p);
-    if (st != ST_OK)
-        return st;
-    complete_request(l, c, p);
+    if (!kept)
+        return read_answer(l, p, apart);
+    complete_request(l, c, p, NULL);
     return ST_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "net/exchange/exchange_requests.h"
 #include "net/exchange/residuals.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
@@ -64,15 +65,17 @@ static void make_segment(struct net_exchange *x)
     size_t bytes = chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype);
     if (!x->cfg.shared_memory)
         return;
-    if (segment_create(bytes, &x->segment, why) == ST_OK)
-        segment_name_of(x->segment, &x->cfg.join.segment);
-    else
+    if (x->cfg.segment)
+        x->segment = segment_ref(x->cfg.segment);
+    else if (segment_create(bytes, &x->segment, why) != ST_OK)
         LOG_W("no shared memory: %s; payloads go by TCP", why);
+    segment_name_of(x->segment, &x->cfg.join.segment);
 }
 
 struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
 {
-    return x->segment && x->push_dtype == dtype ? segment_ref(x->segment) : NULL;
+    bool is_own = x->segment && !x->cfg.segment;
+    return is_own && x->push_dtype == dtype ? segment_ref(x->segment) : NULL;
 }
 
 static enum status check_config(const struct net_exchange_config *cfg)
@@ -215,6 +218,8 @@ void net_exchange_destroy(struct net_exchange *x)
         LOG_E("gRPC still holds %lld payloads; their memory is not freed", (long long)left);
         return;
     }
+    for (int i = 0; x->chunks && i < x->n_chunks; i++)
+        exchange_request_drop_late(&x->chunks[i]);
     if (!x->stages_in_segment)
         free(x->staged);
     segment_unref(x->segment);

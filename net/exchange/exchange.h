@@ -2,10 +2,11 @@
  * sends contributions and receives versions. A worker uses it, and so does a region's server,
  * which is a member of its parent group (ps/region/region.h).
  *
- * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk.
- * The version is written straight into params. A broken stream is reopened without limit (a log
- * line names the server every few seconds). Requests without an answer are sent again under the
- * same identity, so each counts once (I3). If a wait fails, the bytes stay borrowed until
+ * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk. The
+ * version is written straight into params. If the job's versions are whole (dtype_block 1, no
+ * fragments), the gradient may lie in params, at its chunk. A broken stream is reopened without
+ * limit (a log line names the server every few seconds). Requests without an answer are sent again
+ * under the same identity, so each counts once (I3). If a wait fails, the bytes stay borrowed until
  * net_exchange_destroy() has returned.
  *
  * When a generation ends, push, pull and wait return ST_REBASED, and params are not written any
@@ -31,10 +32,8 @@
 struct net_exchange_config {
     const struct hosts *ps_hosts; /* borrowed for ever */
     struct net_join join;         /* job, chunks: borrowed for ever */
-    float *params; /* flat block of chunks->n_elems floats; in: initial values (sent if the servers
-                      request INIT from this member); out: versions */
-    /* Writes the initial values again if the job restarts at its beginning; NULL: not possible.
-     * Another status than ST_OK ends the exchange. */
+    float *params; /* [chunks->n_elems] in: initial values, for INIT; out: versions */
+    /* Writes the initial values again if the job restarts at its beginning; NULL: not possible. */
     enum status (*first_values)(void *ctx, float *params);
     /* Called by the first start while ps 0 does not answer: after 10 s, and then every 10 s.
      * True: the job has ended, and start returns ST_CANCELLED. NULL: start waits without end. */
@@ -42,10 +41,10 @@ struct net_exchange_config {
     void *ctx;                   /* argument of both callbacks */
     int64_t wait_line_ms;        /* interval between log lines about a missing server; 0: 5000 */
     int64_t first_line_ms;       /* time until the first of these lines, before the join; 0: 1000 */
-    struct thread_pool *threads; /* threads that help to copy versions out of a server's memory;
-                                    borrowed; NULL: only the network's thread copies */
+    struct thread_pool *threads; /* help to copy from shared memory; borrowed; NULL: none */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
+    struct segment *segment;     /* segment of fp32 contributions; borrowed; NULL: makes one */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
                     answer arrived, or the generation or the exchange has ended; 0: none */
 };
@@ -123,9 +122,9 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
  * Returns false after the generation has ended. Sends nothing. */
 bool net_exchange_is_busy(struct net_exchange *x, int chunk);
 int64_t net_exchange_version(struct net_exchange *x, int chunk); /* version in params */
-/* Returns 1 + the first sample of this member's next step, from the last answer for chunk 0; 0:
- * no answer has contained it. Only for modes in which each chunk advances by itself. The caller
- * has no request for chunk 0 pending. */
+/* Returns 1 + the first sample of this member's next step, from the last answer for chunk 0; 0: no
+ * answer has contained it. Only for modes in which each chunk advances by itself. The caller has no
+ * request for chunk 0 pending. */
 uint64_t net_exchange_samples(struct net_exchange *x);
 /* Sends ps 0 the request to leave, and waits until ps 0 has acknowledged it. The next generation
  * excludes this member: start then returns ST_CANCELLED, and the caller should leave. Other

@@ -19,6 +19,9 @@ struct exchange_chunk {
     bool queued;                 /* the request is in its link's queue */
     size_t in_flight;            /* bytes of the request that the link's in_flight contains */
     int refs;                    /* payload slices of the request that gRPC still holds */
+    bool params_held;            /* these are slices of params */
+    float *late;                 /* version that will replace params when gRPC holds no slice of
+                                    them; NULL: none */
     int n_waiters;               /* threads that wait for the chunk to become ready */
     int64_t begin_ns;            /* start of the request, for the trace; 0: not traced */
     int64_t version;             /* version in params; -1: none */

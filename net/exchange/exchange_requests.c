@@ -27,14 +27,47 @@ void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange
     exchange_session_notify(x);
 }
 
+static float *params_of(const struct exchange_chunk *c)
+{
+    struct net_exchange *x = c->x;
+    return x->cfg.params + exchange_request_chunk(x, (int)(c - x->chunks))->first;
+}
+
+void exchange_request_drop_late(struct exchange_chunk *c)
+{
+    free(c->late);
+    c->late = NULL;
+}
+
+/* Moves the late version to params if gRPC holds no slice of them. The caller holds x->lock. */
+static void settle_late(struct exchange_chunk *c)
+{
+    struct net_exchange *x = c->x;
+    if (!c->late || c->params_held)
+        return;
+    size_t n = (size_t)exchange_request_chunk(x, (int)(c - x->chunks))->n_elems;
+    memcpy(params_of(c), c->late, n * sizeof *c->late);
+    exchange_request_drop_late(c);
+}
+
+void exchange_request_set_late(struct exchange_chunk *c, float *version)
+{
+    exchange_request_drop_late(c);
+    c->late = version;
+    settle_late(c);
+}
+
 static void release_chunk(void *owner)
 {
     send_queue_acquire();
     struct exchange_chunk *c = owner;
     struct net_exchange *x = c->x;
     pthread_mutex_lock(&x->lock);
-    c->refs--;
     x->n_refs--;
+    if (--c->refs == 0) {
+        c->params_held = false;
+        settle_late(c);
+    }
     exchange_request_wake_waiters(x, c);
     if (x->n_refs == 0)
         pthread_cond_broadcast(&x->changed);
@@ -54,6 +87,7 @@ static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
     item->owner = c;
     item->release = release_chunk;
     c->refs++;
+    c->params_held |= item->data == params_of(c);
     x->n_refs++;
 }
 
@@ -169,6 +203,7 @@ void exchange_request_forget_all(struct net_exchange *x)
     }
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].item.kind = PIECE_NONE;
+        exchange_request_drop_late(&x->chunks[i]);
         x->chunks[i].in_flight = 0;
         x->chunks[i].ended = 0;
         x->chunks[i].version = -1;

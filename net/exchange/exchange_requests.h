@@ -8,8 +8,7 @@
 /* Processes one answer from a server (answers.c). If it does not return ST_OK, the caller
  * ignores the remaining pieces of the frame. */
 enum status exchange_request_answer(struct link *l, const struct net_piece *piece);
-/* Sets the first request of each chunk of the link. INIT refers to the values in params, which stay
- * until its answer overwrites them; a server that has answered it reads no copy of it again. */
+/* Sets the first request of each chunk of the link. INIT refers to the values in params. */
 void exchange_request_first(struct link *l, bool init);
 /* Requests version `step` of a chunk, or a later one if that version is gone. */
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step);
@@ -19,6 +18,10 @@ bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
                                const struct send_queue_item *item);
 /* Subtracts the chunk's bytes from its link's in_flight. The caller holds x->lock. */
 void exchange_request_acked(struct link *l, struct exchange_chunk *c);
+/* Sets a malloc'd version of the chunk, which replaces params when gRPC holds no slice of them. The
+ * caller holds x->lock. */
+void exchange_request_set_late(struct exchange_chunk *c, float *version);
+void exchange_request_drop_late(struct exchange_chunk *c); /* under x->lock */
 /* Wakes the threads that wait for the chunk, which may have become ready. The caller holds
  * x->lock. */
 void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange_chunk *c);

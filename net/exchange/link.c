@@ -219,9 +219,8 @@ void link_open(struct link *l, const struct session_action *a)
 {
     struct net_exchange *x = l->x;
     struct session_event up = {.kind = EVENT_STREAM_UP};
-    enum status st = a->first == FIRST_RENEW_AND_INIT
-                         ? x->cfg.first_values(x->cfg.ctx, x->cfg.params)
-                         : ST_OK;
+    enum status st =
+        a->first == FIRST_RENEW_AND_INIT ? x->cfg.first_values(x->cfg.ctx, x->cfg.params) : ST_OK;
     open_arena(l);
     if (st != ST_OK)
         exchange_session_fail(x, st);

@@ -21,7 +21,7 @@ enum status wire_auto_make_staged(struct net_exchange *x)
             return st;
     }
     /* A segment that was made before the format was known has room for floats only. */
-    x->stages_in_segment = x->segment && !x->cfg.join.job.wire_auto;
+    x->stages_in_segment = x->segment && !x->cfg.segment && !x->cfg.join.job.wire_auto;
     if (x->stages_in_segment)
         x->staged = segment_data(x->segment);
     else

@@ -6,6 +6,7 @@
 #include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
 #include <math.h>
+#include <string.h>
 
 enum { LEAVE_MS = 5000, SOON_MS = 5000 };
 
@@ -91,16 +92,19 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
     int64_t version = net_exchange_version(w->x, i);
     if (version < 0 || version >= sim_job.train_steps)
         return ST_OK;
-    sim_gradient(i, position, sim_job.batch, w->params + sim_chunks->chunks[i].first,
-                 w->gradient[i]);
+    const struct net_chunk *c = &sim_chunks->chunks[i];
+    float *values = w->params + c->first, *data = w->gradient[i];
+    sim_gradient(i, position, sim_job.batch, values, data);
     bool is_bad = w->diverges && i == sim_chunks->n_chunks - 1;
     if (is_bad)
-        w->gradient[i][0] = INFINITY;
+        data[0] = INFINITY;
+    if (w->node % 2) /* it sends from the values, as libweir sends changes (libweir/arrays.c) */
+        data = memcpy(values, data, (size_t)c->n_elems * sizeof *values);
     static const uint8_t marks = 1;
     bool lacks = sim_lacks(i, position) && !is_bad;
     client_set_position(w->node, i, position);
     net_exchange_set_rate(w->x, sim_rate(in_lockstep() ? (uint64_t)version : position));
-    return net_exchange_push_lacking(w->x, i, version, w->gradient[i], (float)sim_job.batch,
+    return net_exchange_push_lacking(w->x, i, version, data, (float)sim_job.batch,
                                      lacks ? &marks : NULL);
 }
 
