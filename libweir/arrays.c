@@ -19,14 +19,50 @@ enum status weir_arrays_no_memory(const struct weir *w)
     return ST_NOMEM;
 }
 
+/* Writes one parameter's first values to `to`. */
+static enum status write_first(const struct weir *w, int param, float *to)
+{
+    const struct param *p = &w->params[param];
+    if (!p->write_first) {
+        memcpy(to, p->first_values, (size_t)shape_elems(&p->shape) * sizeof *to);
+        return ST_OK;
+    }
+    weir_errors_enter_first(true);
+    int failed = p->write_first(p->first_ctx, param, to);
+    weir_errors_enter_first(false);
+    if (!failed)
+        return ST_OK;
+    LOG_E("parameter '%.255s': the function of its first values returned %d", p->name, failed);
+    return ST_INVALID;
+}
+
 enum status weir_arrays_write_first(void *ctx, float *values)
 {
     const struct weir *w = ctx;
-    for (int i = 0; i < w->n_params; i++) {
-        const struct param *p = &w->params[i];
-        memcpy(values + p->first, p->first_values, (size_t)shape_elems(&p->shape) * sizeof *values);
-    }
-    return ST_OK;
+    enum status st = ST_OK;
+    for (int i = 0; i < w->n_params && st == ST_OK; i++)
+        st = write_first(w, i, values + w->params[i].first);
+    return st;
+}
+
+int weir_param_first_values(struct weir *w, int param,
+                            int (*write)(void *ctx, int param, float *values), void *ctx)
+{
+    if (weir_errors_refuses(w))
+        return WEIR_E_INVALID;
+    if (w->state != HANDLE_NEW)
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameters must be named before the first weir_next");
+    if (!weir_params_find(w, param))
+        return WEIR_E_INVALID;
+    if (!write)
+        return weir_errors_fail(w, WEIR_E_INVALID, "the function of first values is NULL");
+    struct param *p = &w->params[param];
+    free(p->first_values);
+    p->first_values = NULL;
+    p->write_first = write;
+    p->first_ctx = ctx;
+    return WEIR_OK;
 }
 
 /* Returns true if the answer to a change replaces the values as a whole. */

@@ -5,6 +5,7 @@
 #ifndef LIBWEIR_ARRAYS_H
 #define LIBWEIR_ARRAYS_H
 #include "libweir/weir_impl.h"
+#include <stdbool.h>
 
 enum status weir_arrays_no_memory(const struct weir *w); /* logs and returns ST_NOMEM */
 /* Makes the values, with the first values. */
@@ -14,5 +15,7 @@ enum status weir_arrays_make_gradients(struct weir *w);
 /* Writes the first values of all parameters of the handle w. */
 enum status weir_arrays_write_first(void *w, float *values);
 void weir_arrays_free(struct weir *w);
+void weir_errors_enter_first(
+    bool enters); /* errors.c: this thread is in a function of first values */
 
 #endif

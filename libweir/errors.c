@@ -3,8 +3,8 @@
  * thread's last such log line, and weir_error returns it. */
 #include "base/guarded.h"
 #include "base/log.h"
+#include "libweir/arrays.h"
 #include "libweir/warnings.h"
-#include "libweir/weir_impl.h"
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@ static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
 static _Thread_local int
     in_line; /* within line_to: the thread that logs may hold any lock of the library */
+static _Thread_local bool in_first; /* within a function of first values */
 
 static void on_line(void *ctx, enum log_level level, const char *text)
 {
@@ -69,6 +70,11 @@ static int is_forked(const struct weir *w)
     return w->pid != getpid();
 }
 
+void weir_errors_enter_first(bool enters)
+{
+    in_first = enters;
+}
+
 int weir_errors_refuses(struct weir *w)
 {
     if (w && is_forked(w))
@@ -77,7 +83,9 @@ int weir_errors_refuses(struct weir *w)
         weir_errors_fail(
             w, WEIR_E_INVALID,
             "the function of weir_log must not call this: note the line, return, and call it later or from another thread");
-    return in_line;
+    else if (in_first && w)
+        weir_errors_fail(w, WEIR_E_INVALID, "a function of first values must not call this");
+    return in_line || in_first;
 }
 
 const char *weir_version(void)

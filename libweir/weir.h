@@ -76,11 +76,15 @@ int weir_set(struct weir *w, const char *name, const char *value);
  * members receive them. All members add the same parameters in the same order. */
 int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const int64_t *dims,
                const float *values);
-/* Makes the parameter a statistic, which is not trained. In each step its new value is keep (from
- * 0 to 1) times the old value plus (1 - keep) times the mean of the pushed values. keep 1:
- * constant. */
+/* Makes the parameter a statistic, which is not trained. In each step its new value is keep (0 to
+ * 1) times the old value plus (1 - keep) times the mean of the pushed values. keep 1: constant. */
 int weir_param_average(struct weir *w, int param, double keep);
-
+/* Sets a function that writes the parameter's first values; the library then keeps no copy of them.
+ * Any thread may call it, at the start and if the job restarts at its beginning. The values are the
+ * same each time. A result other than 0 stops the handle. It may call what weir_log's `line` may.
+ */
+int weir_param_first_values(struct weir *w, int param,
+                            int (*write)(void *ctx, int param, float *values), void *ctx);
 /* Sets the factors, finite and 0 or above, by which the job's learning rate and weight decay are
  * multiplied for this parameter; both are 1 at first. All members must set the same. Local steps
  * (setting local_steps) use them, too; with own_local_steps they are refused. */
@@ -117,7 +121,6 @@ int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
  * order that depends on the setting `seed` and the pass. -1: the position is negative, or the
  * setting `join` is on and no step has begun, so that the job's seed is not here yet. */
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position);
-
 /* Returns the parameter's values, row-major; NULL until weir_next has returned WEIR_OK once. The
  * values of all parameters lie one after another, in pages without other memory; so do the arrays
  * of weir_gradient. A program with a GPU may therefore pin both ranges, rounded to whole pages. */
@@ -134,9 +137,8 @@ float *weir_gradient(struct weir *w, int param);
  * Small parameters that are sent together need the same `samples`. After WEIR_E_INVALID nothing was
  * pushed. WEIR_OK: the gradient is queued, or the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
-/* Pushes the values that this member's own local steps led to (setting own_local_steps). They are
- * borrowed like a gradient, and may be in the array of weir_gradient(). NULL with samples above 0:
- * these steps had no gradient. */
+/* Pushes the values that this member's own local steps led to (setting own_local_steps); they may
+ * be in the array of weir_gradient(). NULL with samples above 0: these steps had no gradient. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Requests newer values without a contribution; weir_wait waits for them. */
 int weir_pull(struct weir *w, int param);

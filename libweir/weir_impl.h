@@ -39,9 +39,11 @@ struct param {
     double keep; /* statistics: share of the old value to keep; below 0: trained parameter */
     struct optim_factors factors; /* factors of the optimizer, at first 1 */
     int64_t first;                /* offset of the first element in the flat block */
-    float *first_values;          /* kept in case the job starts from step 0 */
-    int64_t pushed;               /* 1 + step of the last push; 0: not pushed in this generation */
-    int awaited;                  /* an event will report that its values are here */
+    float *first_values; /* kept in case the job starts from step 0; NULL: written by write_first */
+    int (*write_first)(void *ctx, int param, float *values);
+    void *first_ctx;
+    int64_t pushed; /* 1 + step of the last push; 0: not pushed in this generation */
+    int awaited;    /* an event will report that its values are here */
 };
 
 /* State of a chunk that several parameters share. */
@@ -79,12 +81,11 @@ struct weir {
     pthread_mutex_t lock; /* guards the fields below, params' pushed and awaited, gather, lacking */
     pthread_cond_t changed;
     enum weir_state state;
-    int code; /* reason of STOPPED: DONE, LEFT, OVER, or an error */
-    int cancelled;
-    int made;    /* the exchange exists, so weir_cancel can cancel it */
-    int known;   /* `job` is valid */
-    int goodbye; /* the leave message was sent */
-    int leaves;  /* weir_leave_soon was called */
+    int code, cancelled; /* code: reason of STOPPED: DONE, LEFT, OVER, or an error */
+    int made;            /* the exchange exists, so weir_cancel can cancel it */
+    int known;           /* `job` is valid */
+    int goodbye;         /* the leave message was sent */
+    int leaves;          /* weir_leave_soon was called */
     pthread_t starter;
     int starter_runs, start_over;
     int start_code; /* result of the start; LEFT: this member left; OVER: the job is over */

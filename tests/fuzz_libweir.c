@@ -55,6 +55,12 @@ static void tell(struct weir *w)
     weir_set(w, i < sizeof names / sizeof *names ? names[i] : name, value);
 }
 
+static int write_first(void *ctx, int param, float *values)
+{
+    values[0] = (float)param;
+    return ctx != NULL;
+}
+
 static void describe(struct weir *w)
 {
     int64_t dims[6];
@@ -70,6 +76,7 @@ static void describe(struct weir *w)
     if (n < MOST_ELEMS || n > TOO_MANY)
         weir_param(w, name, byte() % 8 == 7, n_dims, dims, NULL);
     weir_param_average(w, (int)number(), (double)byte() / 200);
+    weir_param_first_values(w, byte() % 8 - 1, write_first, byte() == 1 ? w : NULL);
     weir_param_factors(w, byte() % 8 - 1, (double)byte() / 100 - 0.1, (double)byte() / 100 - 0.1);
 }
 

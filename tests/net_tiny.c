@@ -324,6 +324,18 @@ void tiny_go_back(struct tiny *t, int64_t step)
     pthread_mutex_unlock(&t->lock);
 }
 
+void tiny_forget(struct tiny *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->generation++;
+    for (int i = 0; i < t->n_chunks; i++) {
+        buf_unref(t->value[i]);
+        t->value[i] = NULL;
+        t->version[i] = -1;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place)
 {

@@ -61,6 +61,8 @@ void tiny_set(struct tiny *t, int *field, int value);
 /* Begins a new generation, in which all chunks are at version `step`. The value of each float is
  * its index + step. */
 void tiny_go_back(struct tiny *t, int64_t step);
+/* Begins a new generation without values, as servers that have lost the parameters. */
+void tiny_forget(struct tiny *t);
 /* Begins a planned generation like tiny_go_back, with other servers, and with another place for the
  * member. */
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,

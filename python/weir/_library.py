@@ -72,6 +72,7 @@ class EventStruct(ctypes.Structure):
 
 
 LINE = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+FIRST = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_void_p)
 # Functions of weir.h: result and arguments.
 FUNCTIONS = {
     "weir_version": (c_char_p,),
@@ -85,6 +86,7 @@ FUNCTIONS = {
     "weir_param": (c_int, c_void_p, c_char_p, c_int, c_int, POINTER(c_int64), c_void_p),
     "weir_param_average": (c_int, c_void_p, c_int, c_double),
     "weir_param_factors": (c_int, c_void_p, c_int, c_double, c_double),
+    "weir_param_first_values": (c_int, c_void_p, c_int, FIRST, c_void_p),
     "weir_step_rate": (c_int, c_void_p, c_double),
     "weir_next": (c_int, c_void_p, c_int, POINTER(StepStruct)),
     "weir_next_early": (c_int, c_void_p, c_int, POINTER(StepStruct)),
@@ -272,6 +274,21 @@ def address(source: Any, n: int) -> tuple[int, Any]:
     release.argtypes = [c_void_p]
     release(byref(buffer))
     return at, view  # the view holds the buffer
+
+
+def first_values(make: Callable[[], Any], n: int, errors: list[BaseException]) -> Any:
+    """Returns the library's function that writes the n values that make() returns. An exception of
+    make() is appended to `errors`, and the handle stops."""
+    def write(_ctx: Any, _param: int, to: int) -> int:
+        try:
+            at, held = address(make(), n)
+            ctypes.memmove(to, at, 4 * n)
+            del held
+            return 0
+        except BaseException as e:  # no exception passes through C
+            errors.append(e)
+            return 1
+    return FIRST(write)
 
 
 def view(at: int, shape: Sequence[int], keep: Any) -> memoryview:

@@ -74,12 +74,14 @@ class _Handle:
         self.goodbyes: list[None] = [None]  # one entry until the leave message is sent
         self.gone = False  # whether it was sent, after which no thread calls the library
         self.lent: dict[int, list[Any]] = {}  # buffers that the library may read, by parameter
+        self.first: list[Any] = []  # functions of first values, which the library may call
+        self.first_errors: list[BaseException] = []  # exceptions of these functions
         _open.add(self)
 
     def __del__(self) -> None:
         made = getattr(self, "pointer", None)
         if made is not None and not _ended:  # at the program's exit, views may outlive their handle
-            _free(self.lib, made)
+            _free(self.lib, made, self.first)
 
     def __enter__(self) -> "_Handle":
         _work_off()
@@ -119,7 +121,8 @@ class _Handle:
     def check(self, code: int) -> int:
         """Returns the code, or raises an exception if the code is an error."""
         if code < 0:
-            raise Invalid("the member is closed") if self.closed else self.error(code)
+            cause = self.first_errors[0] if self.first_errors else None
+            raise (Invalid("the member is closed") if self.closed else self.error(code)) from cause
         return code
 
     def await_(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
@@ -151,11 +154,12 @@ _late: list[Callable[[], None]] = []  # calls that were refused within the log's
 _ended = False  # whether the program is ending; then memory stays, because views may be read
 
 
-def _free(lib: Any, made: ctypes.c_void_p) -> None:
+def _free(lib: Any, made: ctypes.c_void_p, used: list[Any]) -> None:
+    """Frees a library's handle. used: objects that must live until then."""
     if lib.weir_goodbye(made) == OK:  # unlike weir_close it reports whether it was refused
         lib.weir_close(made)
     else:
-        _late.append(lambda: _free(lib, made))
+        _late.append(lambda: _free(lib, made, used))
 
 
 def _work_off() -> None:
@@ -227,17 +231,26 @@ class Member:
         """Adds a parameter of this shape, 0 to 6 dimensions, and returns its number. Must be called
         before the first step; all members add the same parameters in the same order.
 
-        values: first values, float32 of that shape, copied; None: zeros. The job starts with the
-        values of the member that joins first. keep: makes the parameter a statistic, which is not
-        trained: in each step its value is keep (0 to 1) times the old value plus (1 - keep) times
-        the mean of the pushed values. rate, decay: factors, 0 or above, by which the job's learning
-        rate and weight decay are multiplied for this parameter; all members set the same."""
+        values: first values, float32 of that shape, copied; None: zeros. Or a function without
+        arguments that returns them, the same ones each time: then no copy is kept, and another
+        thread may call it, at the start, and again if the job restarts at its beginning. The job
+        starts with the values of the member that joins first.
+
+        keep: makes the parameter a statistic, which is not trained: in each step its value is keep
+        (0 to 1) times the old value plus (1 - keep) times the mean of the pushed values.
+
+        rate, decay: factors, 0 or above, by which the job's learning rate and weight decay are
+        multiplied for this parameter; all members set the same."""
         with self._at as h:
             n = math.prod(shape)
-            at, held = (None, None) if values is None else _library.address(values, n)
+            given = values is not None and not callable(values)
+            at, held = _library.address(values, n) if given else (None, None)
             dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
             param = h.check(h.lib.weir_param(h.pointer, name.encode(), 0, len(shape), dims, at))
             del held
+            if callable(values):
+                h.first.append(_library.first_values(values, n, h.first_errors))
+                h.check(h.lib.weir_param_first_values(h.pointer, param, h.first[-1], None))
             if keep is not None:
                 h.check(h.lib.weir_param_average(h.pointer, param, keep))
             if (rate, decay) != (1, 1):
@@ -325,7 +338,7 @@ class Member:
                 at = h.lib.weir_gradient(h.pointer, param) if samples > 0 else None
             elif data is not None:
                 at, held = _library.address(data, math.prod(self._shapes[param]))
-            if held is not None:
+            if held is not None and name == "weir_push":
                 h.lent.setdefault(param, []).append(held)
             h.check(getattr(h.lib, name)(h.pointer, param, at, samples))
 
@@ -340,8 +353,8 @@ class Member:
         self._push("weir_push", param, gradient, samples)
 
     def push_values(self, param: int, values: Any, *, samples: float) -> None:
-        """Pushes the parameter's values after this member's own local steps (own_local_steps).
-        None: these steps had no gradient for the parameter."""
+        """Pushes the parameter's values after this member's own local steps (own_local_steps). The
+        memory may be used again at once. None: these steps had no gradient for the parameter."""
         self._push("weir_push_values", param, values, samples)
 
     def pull(self, param: int) -> bool:

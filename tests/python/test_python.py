@@ -159,6 +159,19 @@ class Members(unittest.TestCase):
         with self.assertRaisesRegex(weir.Invalid, "no setting 'rate'"):
             weir.Member(rate=1)
 
+    def test_function_returns_first_values(self):
+        """A function may return first values, and its exception is the cause of the error."""
+        with weir.Member(optimizer="sgd", train_steps=1) as m:
+            w = m.param("w", (2, 3), lambda: array.array("f", range(6)))
+            m.next()
+            self.assertEqual(m.values(w).tolist(), [[0, 1, 2], [3, 4, 5]])
+        for broken, cause in ((lambda: {}["w"], KeyError), (lambda: array.array("f"), ValueError)):
+            with weir.Member(train_steps=1) as m:
+                m.param("w", (2, 3), broken)
+                with self.assertRaisesRegex(weir.Invalid, "'w': the function of its first") as e:
+                    m.next()
+                self.assertIsInstance(e.exception.__cause__, cause)
+
     def test_unreachable_server_logged(self):
         """After 3 s a line on stderr names the server, also if the member would join a running job.
         If the program has set a function by weir.log(), that function receives the line instead."""
