@@ -106,7 +106,7 @@ def figures(marks, peaks, n_clients):
     n = len(marks) - 1
     seconds = [b[0] - a[0] for a, b in zip(marks, marks[1:])]
     found = {"seconds": statistics.median(seconds), "cpu": (marks[-1][1] - marks[0][1]) / n,
-             "server_peak": peaks[0], "client_peak": peaks[1]}
+             **dict(zip(("server_peak", "client_peak", "server_rss", "client_rss"), peaks))}
     if marks[0][2] is not None:
         up, down = (b - a for a, b in zip(marks[0][2], marks[-1][2]))
         found["up"], found["down"] = up / n / n_clients, down / n / n_clients
@@ -133,7 +133,7 @@ def round_of(args, kind, dtype, clients):
 def table(results, size):
     """Returns the lines of the table. results: {(dtype, clients, kind): [figures] or a reason}."""
     lines = ["| format | clients | system | s a round | lowest to highest | MB/s up | "
-             "MB up, down a round | CPU s a round | server MB | client MB |",
+             "MB up, down a round | CPU s a round | server MB (RSS) | client MB (RSS) |",
              "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for (dtype, clients, kind), found in results.items():
         name = KINDS[kind][0] + (" (fp16)" if kind == "flower" and dtype == "bf16" else "")
@@ -145,10 +145,11 @@ def table(results, size):
         times = [f["seconds"] for f in found]
         model = shapes.count(size) * (2 if dtype == "bf16" else 4) / 1e6
         both = "%.0f, %.0f" % (m["up"] / 1e6, m["down"] / 1e6) if "up" in m else "not counted"
-        lines.append(head + "%.2f | %.2f to %.2f | %.0f | %s | %.1f | %s | %.0f |" % (
+        server, client = ("%.0f (%.0f)" % (m[role + "_peak"] / 1e6, m[role + "_rss"] / 1e6)
+                          for role in ("server", "client"))
+        lines.append(head + "%.2f | %.2f to %.2f | %.0f | %s | %.1f | %s | %s |" % (
             m["seconds"], min(times), max(times), model / m["seconds"], both, m["cpu"],
-            "" if kind in NO_SERVER else "%.0f" % (m["server_peak"] / 1e6),
-            m["client_peak"] / 1e6))
+            "" if kind in NO_SERVER else server, client))
     return lines
 
 

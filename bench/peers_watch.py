@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,40 @@ def parse_stat(text):
     """Returns (parent, CPU seconds, bytes of RSS) of the text of /proc/PID/stat."""
     fields = text.rpartition(")")[2].split()
     return int(fields[1]), (int(fields[11]) + int(fields[12])) / TICK, int(fields[21]) * PAGE
+
+
+def parse_shared(text):
+    """Returns the bytes of RssShmem of the text of /proc/PID/status."""
+    found = re.search(r"^RssShmem:\s+(\d+) kB", text, re.M)
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def own_segments(pid):
+    """Returns the bytes of the segments of Weir (net/shm/segment.h) that a process has made. Only
+    their owner keeps them open. None: it has made none."""
+    sizes, folder = {}, "/proc/%d/fd" % pid
+    try:
+        for name in os.listdir(folder):
+            at = os.path.join(folder, name)
+            if os.readlink(at).startswith("/memfd:weir-payloads"):
+                file = os.stat(at)
+                sizes[file.st_ino] = 512 * file.st_blocks
+    except OSError:
+        pass  # it has just ended
+    return sum(sizes.values()) if sizes else None
+
+
+def own_memory(pid, rss):
+    """Returns a process's memory, in which a page of a segment counts once, at the segment's
+    owner."""
+    segments = own_segments(pid)
+    if segments is None:
+        return rss
+    try:
+        with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as f:
+            return rss - parse_shared(f.read()) + segments
+    except OSError:
+        return rss
 
 
 def processes():
@@ -64,7 +99,8 @@ class Watch:
         self.roots = {}  # pid: role
         self.cpu = {}  # pid: CPU seconds at the last look
         self.roles = {}  # pid: role
-        self.peak = {}  # role: largest sum of RSS in bytes
+        self.peak = {}  # role: largest sum of memory in bytes; a shared page counts once
+        self.peak_rss = {}  # role: largest sum of RSS in bytes
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -81,7 +117,7 @@ class Watch:
     def look(self):
         found = processes()
         with self._lock:
-            now = {}
+            now, rss = {}, {}
             for pid, root in descendants(found, self.roots).items():
                 if pid == os.getpid():
                     continue
@@ -89,9 +125,11 @@ class Watch:
                 if pid not in self.roles or self.roles[pid] is None:
                     self.roles[pid] = self.role_of(self.roots[root], command_line(pid))
                 role = self.roles[pid]
-                now[role] = now.get(role, 0) + found[pid][2]
-            for role, size in now.items():
-                self.peak[role] = max(size, self.peak.get(role, 0))
+                rss[role] = rss.get(role, 0) + found[pid][2]
+                now[role] = now.get(role, 0) + own_memory(pid, found[pid][2])
+            for peak, sizes in ((self.peak, now), (self.peak_rss, rss)):
+                for role, size in sizes.items():
+                    peak[role] = max(size, peak.get(role, 0))
 
     def _run(self):
         while not self._over.wait(self.every):
@@ -104,10 +142,13 @@ class Watch:
             return sum(self.cpu.values())
 
     def peaks(self):
-        """Returns the peak of the server and of the largest client, in bytes."""
+        """Returns the peaks of the server and of the largest client, in bytes: first of memory in
+        which a shared page counts once, then of RSS."""
+        def both(peak):
+            clients = [size for role, size in peak.items() if role.startswith("client")]
+            return peak.get("server", 0), max(clients, default=0)
         with self._lock:
-            clients = [size for role, size in self.peak.items() if role.startswith("client")]
-            return self.peak.get("server", 0), max(clients, default=0)
+            return both(self.peak) + both(self.peak_rss)
 
     def end(self):
         """Kills all processes of the run that still exist."""

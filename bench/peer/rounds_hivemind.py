@@ -31,7 +31,7 @@ def main():
         made += 1
     note.note("round", round=made, client=client)
     with averager.get_tensors() as values:
-        shapes.check(float(values[0].flatten()[0]), gpt_values.first(o["size"]), made,
+        shapes.check(float(values[0].flatten()[0]), gpt_values.first(), made,
                      o["clients"])
     note.note("checked", client=client)
 

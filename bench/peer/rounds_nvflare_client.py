@@ -13,7 +13,7 @@ def main():
         model = flare.receive()
         note.note("round", round=model.current_round, client=client)
         if model.current_round == o["rounds"]:
-            shapes.check(float(model.params["wte"].flatten()[0]), gpt_values.first(o["size"]),
+            shapes.check(float(model.params["wte"].flatten()[0]), gpt_values.first(),
                          o["rounds"], o["clients"])
             note.note("checked", client=client)
         for value in model.params.values():

@@ -1,6 +1,7 @@
 """The pure parts of bench/peers: moments of kills, costs of a kill, counters, shapes and tables."""
 # label: unit
 import json
+import os
 import sys
 
 import harness
@@ -114,21 +115,21 @@ class Rounds(harness.Test):
 
     def test_figures_leave_out_first_round(self):
         marks = [(0, 0, (0, 0)), (9, 5, (100, 200)), (10, 6, (300, 600)), (12, 7, (500, 1000))]
-        found = peers_rounds.figures(marks, (7, 8), 2)
+        found = peers_rounds.figures(marks, (7, 8, 9, 10), 2)
         self.assertEqual(found, {"seconds": 1.5, "cpu": 1, "server_peak": 7, "client_peak": 8,
-                                 "up": 100, "down": 200})
+                                 "server_rss": 9, "client_rss": 10, "up": 100, "down": 200})
         uncounted = [(at, cpu, None) for at, cpu, _ in marks]
-        self.assertNotIn("up", peers_rounds.figures(uncounted, (7, 8), 2))
+        self.assertNotIn("up", peers_rounds.figures(uncounted, (7, 8, 9, 10), 2))
 
     def test_table_has_medians_and_reasons(self):
-        run = {"seconds": 2.0, "cpu": 1.0, "server_peak": 1e9, "client_peak": 2e9, "up": 5e8,
-               "down": 5e8}
+        run = {"seconds": 2.0, "cpu": 1.0, "server_peak": 1e9, "client_peak": 2e9,
+               "server_rss": 3e9, "client_rss": 4e9, "up": 5e8, "down": 5e8}
         results = {("fp32", 2, "weir"): [run, {**run, "seconds": 1.0}, {**run, "seconds": 4.0}],
                    ("fp32", 2, "flower"): "pip | failed",
                    ("fp32", 2, "gloo"): [{**run, "seconds": s} for s in (4.0, 4.0, 4.0)]}
         lines = peers_rounds.table(results, "124m")
         self.assertEqual(lines[2], "| fp32 | 2 | Weir, shared memory | 2.00 | 1.00 to 4.00 | 249 | "
-                                   "500, 500 | 1.0 | 1000 | 2000 |")
+                                   "500, 500 | 1.0 | 1000 (3000) | 2000 (4000) |")
         self.assertEqual(lines[3].count("|"), lines[2].count("|"))
         self.assertIn("did not run: pip / failed", lines[3])
         self.assertEqual(peers_rounds.ratios(results), [
@@ -147,6 +148,21 @@ class Watch(harness.Test):
         parent, cpu, size = peers_watch.parse_stat("12 (a) b (c) " + " ".join(fields))
         self.assertEqual((parent, size), (7, 3 * peers_watch.PAGE))
         self.assertAlmostEqual(cpu, 200 / peers_watch.TICK)
+
+    def test_shared_page_counts_once_at_owner(self):
+        """A segment counts for the process that has made it, whether it has pages in its page
+        table or not; other memory counts as RSS."""
+        pid, rss = os.getpid(), 1 << 30
+        with open("/proc/self/status", encoding="ascii") as f:
+            mapped = peers_watch.parse_shared(f.read())
+        self.assertEqual(peers_watch.parse_shared("VmRSS: 7 kB\nRssShmem:\t      12 kB\n"), 12288)
+        self.assertEqual(peers_watch.own_memory(pid, rss), rss)
+        made = os.memfd_create("weir-payloads")
+        os.posix_fallocate(made, 0, 8 << 20)
+        again = os.dup(made)
+        self.assertEqual(peers_watch.own_memory(pid, rss), rss - mapped + (8 << 20))
+        os.close(made)
+        os.close(again)
 
     def test_descendants_belong_to_nearest_root(self):
         tree = {pid: (parent, 0, 0) for pid, parent in

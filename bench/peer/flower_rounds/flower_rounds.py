@@ -28,7 +28,7 @@ def main(grid, context):
 
     result = strategy.start(grid=grid, initial_arrays=ArrayRecord(arrays), num_rounds=o["rounds"],
                             evaluate_fn=at_round)
-    shapes.check(float(result.arrays.to_numpy_ndarrays()[0].flat[0]), gpt_values.first(o["size"]),
+    shapes.check(float(result.arrays.to_numpy_ndarrays()[0].flat[0]), gpt_values.first(),
                  o["rounds"], n)
     for i in range(n):
         note.note("checked", client=i)
