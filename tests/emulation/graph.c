@@ -1,6 +1,7 @@
 /* tests/emulation/graph.c - see the header. If WEIR_EMULATION_NO_GRAPHS is in the environment,
  * every capture fails at its end, as on a driver that cannot capture a library's calls. */
 #include "tests/emulation/graph.h"
+#include "tests/emulation/clock.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/runtime.h"
 #include "tests/emulation/streams.h"
@@ -14,6 +15,7 @@ struct node {
     int lane;
     void (*run)(const void *args); /* work that a launch queues; NULL: `queue` queues it */
     void (*queue)(struct CUstream_st *s, const void *args);
+    const char *name; /* name of the kernel in the timeline (clock.h) */
     void *args;
     size_t bytes;
     int is_place, place; /* nonzero: `place` is passed, or another stream waits for it */
@@ -38,10 +40,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct CUgraph_st *graph;
     struct CUstream_st *lane[MOST_LANES]; /* NULL: the stream of the launch */
-    struct {
-        struct CUstream_st *stream;
-        uint64_t issued;
-    } * passed; /* [graph->n_places] places that this launch has passed */
+    struct emulation_point *passed;       /* [graph->n_places] places that this launch has passed */
 };
 
 static void *take(size_t bytes)
@@ -73,7 +72,10 @@ void emulation_graph_add(struct CUstream_st *s, void (*run)(const void *args), c
                          size_t bytes)
 {
     const struct emulation_capture *c = emulation_capture(s);
-    node_add(c->graph, (struct node){.lane = c->lane, .run = run, .bytes = bytes}, args);
+    struct node node = {
+        .lane = c->lane, .run = run, .name = emulation_clock_named(), .bytes = bytes};
+    node_add(c->graph, node, args);
+    emulation_clock_name(NULL);
 }
 
 void emulation_graph_add_call(struct CUstream_st *s,
@@ -268,12 +270,12 @@ static void node_launch(struct CUgraphExec_st *exec, const struct node *node, st
     if (node->queue != NULL) {
         node->queue(s, node->args);
     } else if (node->run != NULL) {
+        emulation_clock_name(node->name);
         emulation_later(s, node->run, node->args, node->bytes);
     } else if (node->is_place) {
-        exec->passed[node->place].stream = s;
-        exec->passed[node->place].issued = emulation_issued(s);
+        exec->passed[node->place] = emulation_point(s);
     } else {
-        emulation_wait_later(s, exec->passed[node->place].stream, exec->passed[node->place].issued);
+        emulation_wait_later(s, &exec->passed[node->place]);
     }
 }
 
@@ -286,6 +288,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
     int code = emulation_before_launch(s);
     if (code != 0)
         return (cudaError_t)code;
+    emulation_clock_call();
     for (int i = 0; i < exec->graph->n; i++)
         node_launch(exec, &exec->graph->nodes[i], s);
     return cudaSuccess;

@@ -16,12 +16,12 @@ extern "C" {
 
 struct CUstream_st;
 /* Queues run(args), or records it if the stream is being captured (graph.c). `args` is copied.
- * Returns 0, or CUDA's error if the launch fails: a test selects it by `name` or as "a launch"
- * (errors.h). */
+ * Returns 0, or CUDA's error if the launch fails: a test selects it by `name` or, if it is a launch
+ * of a kernel, as "a launch" (errors.h). */
 int emulation_do_as(const char *name, struct CUstream_st *stream, void (*run)(const void *args),
                     const void *args, size_t bytes);
-int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
-                 size_t bytes);
+int emulation_do(struct CUstream_st *stream, const char *kernel, void (*run)(const void *args),
+                 const void *args, size_t bytes);
 /* Queues or records a further part of such a launch. Never fails. */
 void emulation_do_more(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
                        size_t bytes);

@@ -1,6 +1,7 @@
 /* tests/emulation/streams.c - see the header. */
 #include "tests/emulation/streams.h"
 #include "base/rng.h"
+#include "tests/emulation/clock.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/graph.h"
 #include "tests/emulation/machine.h"
@@ -18,6 +19,8 @@ struct task {
     size_t bytes;
     struct CUstream_st *wait_for;
     uint64_t mark;
+    enum emulation_engine engine; /* engine of the card that does the work */
+    double ready_us;              /* virtual time at which awaited work ends */
     int (*work)(void *arg);
     void *arg;
     void (*run)(const void *args);
@@ -41,6 +44,7 @@ struct CUstream_st {
     struct task *tasks; /* tasks[first] has number `done` */
     size_t first, cap;
     uint64_t done, issued;
+    double end_us; /* virtual time at which all queued work ends */
     int device;
     enum temper temper;
     struct emulation_capture capture;
@@ -51,6 +55,7 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
+    double us;                    /* virtual time of the event */
     struct emulation_place place; /* instead of stream and mark, if last recorded in a capture */
 };
 
@@ -174,6 +179,11 @@ static void others_run(void)
 static void stream_add(struct CUstream_st *s, struct task task)
 {
     size_t n = (size_t)(s->issued - s->done);
+    double ready_us = task.ready_us > s->end_us ? task.ready_us : s->end_us;
+    const void *host = task.engine == ENGINE_TO_CARD   ? task.from
+                       : task.engine == ENGINE_TO_HOST ? task.to
+                                                       : NULL;
+    s->end_us = emulation_clock_add(task.engine, host, task.bytes, ready_us);
     if (s->first + n == s->cap) {
         struct task *more = calloc(2 * n + 16, sizeof *more);
         if (more == NULL)
@@ -206,6 +216,7 @@ void emulation_run_before(struct CUstream_st *s, uint64_t mark)
 static cudaError_t stream_sync(struct CUstream_st *s, uint64_t mark)
 {
     pthread_mutex_lock(&emulation_streams);
+    emulation_clock_reach(s->end_us);
     stream_run(s, mark < s->issued ? mark : s->issued);
     pthread_mutex_unlock(&emulation_streams);
     return emulation_lost(s->device);
@@ -224,20 +235,18 @@ static void stream_queue(struct CUstream_st *s, struct task task)
     pthread_mutex_unlock(&emulation_streams);
 }
 
-void emulation_wait_later(struct CUstream_st *s, struct CUstream_st *other, uint64_t issued)
+void emulation_wait_later(struct CUstream_st *s, const struct emulation_point *point)
 {
-    pthread_mutex_lock(&emulation_streams);
-    stream_add(s, (struct task){.wait_for = other, .mark = issued});
-    others_run();
-    pthread_mutex_unlock(&emulation_streams);
+    struct task t = {.wait_for = point->stream, .mark = point->issued, .ready_us = point->us};
+    stream_queue(s, t);
 }
 
-uint64_t emulation_issued(struct CUstream_st *s)
+struct emulation_point emulation_point(struct CUstream_st *s)
 {
     pthread_mutex_lock(&emulation_streams);
-    uint64_t issued = s->issued;
+    struct emulation_point point = {s, s->issued, s->end_us};
     pthread_mutex_unlock(&emulation_streams);
-    return issued;
+    return point;
 }
 
 void emulation_device_run(int device)
@@ -286,7 +295,7 @@ void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const
     if (copy == NULL)
         emulation_fail("no memory");
     memcpy(copy, args, bytes);
-    stream_queue(s, (struct task){.run = run, .owned = copy});
+    stream_queue(s, (struct task){.run = run, .owned = copy, .engine = ENGINE_KERNEL});
 }
 
 void emulation_do_more(struct CUstream_st *s, void (*run)(const void *args), const void *args,
@@ -298,22 +307,36 @@ void emulation_do_more(struct CUstream_st *s, void (*run)(const void *args), con
         emulation_later(s, run, args, bytes);
 }
 
-int emulation_do_as(const char *name, struct CUstream_st *s, void (*run)(const void *args),
-                    const void *args, size_t bytes)
+/* Begins a launch. fault: name by which a test lets it fail. kernel: its name in the timeline. */
+static int launch_begin(struct CUstream_st *s, const char *fault, const char *kernel)
 {
     int code = emulation_before_launch(s);
-    if (code == 0 && emulation_fault(s->capture.graph != NULL ? "a captured launch" : name))
+    if (code == 0 && emulation_fault(s->capture.graph != NULL ? "a captured launch" : fault))
         code = (int)emulation_answer(cudaErrorLaunchOutOfResources);
     if (code != 0)
         return code;
-    emulation_do_more(s, run, args, bytes);
+    if (s->capture.graph == NULL)
+        emulation_clock_call();
+    emulation_clock_name(kernel);
     return 0;
 }
 
-int emulation_do(struct CUstream_st *s, void (*run)(const void *args), const void *args,
-                 size_t bytes)
+int emulation_do_as(const char *name, struct CUstream_st *s, void (*run)(const void *args),
+                    const void *args, size_t bytes)
 {
-    return emulation_do_as("a launch", s, run, args, bytes);
+    int code = launch_begin(s, name, name);
+    if (code == 0)
+        emulation_do_more(s, run, args, bytes);
+    return code;
+}
+
+int emulation_do(struct CUstream_st *s, const char *kernel, void (*run)(const void *args),
+                 const void *args, size_t bytes)
+{
+    int code = launch_begin(s, "a launch", kernel);
+    if (code == 0)
+        emulation_do_more(s, run, args, bytes);
+    return code;
 }
 
 static void set_bytes(const void *args)
@@ -445,6 +468,7 @@ static void event_record(struct CUstream_st *s, const void *args)
     pthread_mutex_lock(&emulation_streams);
     e->stream = s;
     e->mark = s->issued;
+    e->us = s->end_us;
     e->place.capture = 0;
     pthread_mutex_unlock(&emulation_streams);
 }
@@ -454,7 +478,7 @@ static void event_wait(struct CUstream_st *s, const void *args)
     cudaEvent_t e = *(cudaEvent_t const *)args;
     pthread_mutex_lock(&emulation_streams);
     if (e->stream != NULL) {
-        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark});
+        stream_add(s, (struct task){.wait_for = e->stream, .mark = e->mark, .ready_us = e->us});
         others_run();
     }
     pthread_mutex_unlock(&emulation_streams);
@@ -471,10 +495,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     FAULT_AS(event_call(s->capture.graph != NULL, __func__), emulation_answer(cudaErrorUnknown));
     if (s->device != emulation_device())
         return emulation_answer(cudaErrorInvalidResourceHandle);
-    if (s->capture.graph != NULL)
+    if (s->capture.graph != NULL) {
         e->place = emulation_graph_record(s);
-    else
+    } else {
+        emulation_clock_call();
         event_record(s, &e);
+    }
     return emulation_answer(cudaSuccess);
 }
 
@@ -498,8 +524,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
         code = emulation_answer(cudaErrorCapturedEvent);
     if (code != cudaSuccess)
         return code;
+    emulation_clock_call();
     pthread_mutex_lock(&emulation_streams);
     if (e->stream != NULL) {
+        emulation_clock_reach(e->us);
         stream_run(e->stream, e->mark);
         code = emulation_lost(e->stream->device);
     }
@@ -517,11 +545,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
         return emulation_answer(cudaErrorInvalidValue);
     if (is_captured)
         return emulation_answer(emulation_graph_wait(s, e->place));
+    emulation_clock_call();
     event_wait(s, &e);
     return emulation_answer(cudaSuccess);
 }
 
 /* ---- copies ---- */
+
+static enum emulation_engine engine_of(enum cudaMemcpyKind way)
+{
+    return way == cudaMemcpyHostToDevice   ? ENGINE_TO_CARD
+           : way == cudaMemcpyDeviceToHost ? ENGINE_TO_HOST
+                                           : ENGINE_KERNEL;
+}
 
 /* A copy from memory that is not pinned reads it before the call returns, and writes the device
  * later. A copy to such memory is complete when the call returns. */
@@ -551,7 +587,7 @@ struct copy {
 static void copy_queue(struct CUstream_st *s, const void *args)
 {
     const struct copy *c = args;
-    struct task t = {.to = c->to, .from = c->from, .bytes = c->bytes};
+    struct task t = {.to = c->to, .from = c->from, .bytes = c->bytes, .engine = engine_of(c->way)};
     if (c->way == cudaMemcpyHostToDevice)
         t.sum = sum_of(c->from, c->bytes);
     stream_queue(s, t);
@@ -581,11 +617,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
             return emulation_answer(
                 emulation_graph_break(s->capture.graph, cudaErrorStreamCaptureUnsupported));
         if (pinned == 0)
-            return emulation_answer(
-                copy_unpinned((struct task){.to = to, .from = from, .bytes = bytes}, way, s));
+            return emulation_answer(copy_unpinned(
+                (struct task){.to = to, .from = from, .bytes = bytes, .engine = engine_of(way)},
+                way, s));
     }
     if (s->capture.graph != NULL)
         return capture_call(s, copy_queue, &c, sizeof c);
+    emulation_clock_call();
     copy_queue(s, &c);
     return code;
 }

@@ -16,14 +16,19 @@
 #include <stdint.h>
 
 struct CUstream_st;
+/* A point of a stream: behind the work that was queued before. */
+struct emulation_point {
+    struct CUstream_st *stream;
+    uint64_t issued; /* number of pieces of work before it */
+    double us;       /* its virtual time (clock.h) */
+};
 /* Queues run(args), even if the stream is captured. `args` is copied. */
 void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const void *args,
                      size_t bytes);
 /* Creates a stream of the current device. No call of the tested code asks for it. */
 struct CUstream_st *emulation_stream_create(void);
-uint64_t emulation_issued(struct CUstream_st *s); /* number of pieces of work queued so far */
-/* Queues a wait for the work that has been queued on another stream so far. */
-void emulation_wait_later(struct CUstream_st *s, struct CUstream_st *other, uint64_t issued);
+struct emulation_point emulation_point(struct CUstream_st *s); /* behind all work queued so far */
+void emulation_wait_later(struct CUstream_st *s, const struct emulation_point *point);
 /* Returns 0 if a launch on this stream can begin, otherwise CUDA's error. */
 int emulation_before_launch(struct CUstream_st *s);
 /* Does all work of the device's streams. */

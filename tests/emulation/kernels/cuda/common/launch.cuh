@@ -31,7 +31,7 @@ struct dim3 {
 
 /* If the test program has streams, the work is queued on them. */
 extern "C" __attribute__((weak)) int cudaGetLastError(void); /* a cudaError_t */
-extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
+extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream, const char *name,
                                                   void (*run)(const void *args), const void *args,
                                                   size_t bytes);
 
@@ -69,18 +69,18 @@ template <class Call> static void emulation_run(const void *args)
 }
 
 template <class... P, class... A>
-static int emulation_queue(struct CUstream_st *stream, dim3 grid, unsigned threads,
-                           void (*kernel)(P...), A... args)
+static int emulation_queue(struct CUstream_st *stream, const char *name, dim3 grid,
+                           unsigned threads, void (*kernel)(P...), A... args)
 {
     auto call = [=] { kernel(args...); };
     emulation_launch<decltype(call)> l = {grid, threads, call};
     if (emulation_do == nullptr)
         return emulation_run<decltype(call)>(&l), 0;
-    (void)emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
+    (void)emulation_do(stream, name, emulation_run<decltype(call)>, &l, sizeof l);
     return cudaGetLastError(); /* <<<>>> also returns the last error of all calls */
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
-    emulation_queue((stream), (grid), (threads), kernel, __VA_ARGS__)
+    emulation_queue((stream), #kernel, (grid), (threads), kernel, __VA_ARGS__)
 
 #endif

@@ -1,0 +1,112 @@
+/* tests/worker_timeline_test.c - the order of one training step of a worker with a card and a
+ * server, in virtual time (timeline_rig.h), and the virtual time itself.
+ *     worker_timeline_test                                      runs the tests
+ *     worker_timeline_test FILE.svg [GB/s [US [TUNING]]]        draws the step, and prints its time
+ * GB/s: speed of copies between card and host (25); US: time that the server needs for a chunk of
+ * 1 MB (177); TUNING: as --gpu_tuning (auto). */
+#include "kernels/tuning.h"
+#include "net/wire/chunks.h"
+#include "tests/check.h"
+#include "tests/emulated.h"
+#include "tests/timeline_rig.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEFAULT_GB_S = 25, DEFAULT_SERVER_US = 177 };
+static const double rounding_us = 1e-6;
+static struct timeline_config config;
+static struct timeline line;
+
+static int run_line(void **state)
+{
+    timeline_run(&config, &line);
+    return 0;
+}
+
+/* Returns the copy in this direction of the step that contains the byte at `host`. */
+static const struct emulation_span *copy_of(enum emulation_engine engine, const void *host)
+{
+    const struct emulation_span *found = NULL;
+    for (int i = 0; i < line.n_spans; i++) {
+        const struct emulation_span *s = &line.spans[i];
+        const char *first = s->host;
+        if (s->engine == engine && first <= (const char *)host &&
+            (const char *)host < first + s->bytes && s->queued_us >= line.begin_us &&
+            s->queued_us < line.end_us) {
+            assert_null(found);
+            found = s;
+        }
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static void test_copies_in_one_direction_share_an_engine(void **state)
+{
+    int n = 0;
+    for (int i = 0; i < line.n_spans; i++)
+        for (int k = 0; k < i; k++) {
+            const struct emulation_span *a = &line.spans[i], *b = &line.spans[k];
+            if (a->engine != b->engine || a->engine == ENGINE_KERNEL)
+                continue;
+            assert_true(a->begin_us >= b->end_us - rounding_us ||
+                        b->begin_us >= a->end_us - rounding_us);
+            n++;
+        }
+    assert_true(n > 0);
+}
+
+static void test_work_begins_after_it_is_queued(void **state)
+{
+    for (int i = 0; i < line.n_spans; i++)
+        assert_true(line.spans[i].begin_us >= line.spans[i].queued_us - rounding_us);
+}
+
+static void test_chunks_are_pushed_after_their_download(void **state)
+{
+    for (int i = 0; i < line.n_chunks; i++) {
+        const struct timeline_chunk *c = &line.chunk[i];
+        const char *last = (const char *)c->gradient + c->bytes - 1;
+        if (c->bytes < CHUNKS_DEFAULT_BYTES) /* its last bytes may be staged */
+            continue;
+        assert_true(copy_of(ENGINE_TO_HOST, c->gradient)->end_us <= c->push_us);
+        assert_true(copy_of(ENGINE_TO_HOST, last)->end_us <= c->push_us);
+    }
+}
+
+static int draw(int argc, char **argv)
+{
+    char title[160];
+    if (argc > 2)
+        config.copy_bytes_per_us = atof(argv[2]) * 1000;
+    if (argc > 3)
+        config.server_us = atof(argv[3]);
+    timeline_run(&config, &line);
+    snprintf(
+        title, sizeof title,
+        "deep_mnist, batch 512, one server: %.2f ms a step (estimated: copies of %.0f GB/s, %.0f us for 1 MB on the server)",
+        (line.end_us - line.begin_us) / 1000, config.copy_bytes_per_us / 1000, config.server_us);
+    timeline_draw(&line, title, argv[1]);
+    puts(title);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int status, n_bad;
+    const char *bad;
+    config = (struct timeline_config){.copy_bytes_per_us = DEFAULT_GB_S * 1000,
+                                      .server_us = DEFAULT_SERVER_US};
+    config.so = emulated_open(WEIR_TEST_DIR, &config.backend, &status);
+    if (config.so == NULL)
+        return status;
+    if (tuning_parse(argc > 4 ? argv[4] : "auto", &config.tuning, &bad, &n_bad) != ST_OK) {
+        fprintf(stderr, "worker_timeline_test: '%.*s' is no tuning\n", n_bad, bad);
+        return 2;
+    }
+    if (argc > 1)
+        return draw(argc, argv);
+    return RUN_GROUP(run_line, NULL, test_copies_in_one_direction_share_an_engine,
+                     test_work_begins_after_it_is_queued,
+                     test_chunks_are_pushed_after_their_download);
+}
