@@ -58,8 +58,9 @@ struct bench_outcome {
     int n_correct;
 };
 /* Runs a step like a worker: loads the parameters of a layer just before its forward, and waits for
- * its gradients one layer later. bench_step() uses the samples that set_input has set,
- * bench_step_of() the first n samples of the bench. */
+ * its gradients when all backwards are queued (in an odd round one layer later, as a worker with
+ * several devices does). bench_step() uses the samples that set_input has set, bench_step_of() the
+ * first n samples of the bench. */
 struct bench_outcome bench_step(struct bench *b, int round);
 struct bench_outcome bench_step_of(struct bench *b, int round, int n);
 /* Fails unless the outcome and the gradients of b have the same bits as those of a. */

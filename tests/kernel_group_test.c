@@ -221,7 +221,7 @@ static void delay(struct rank *k)
     nanosleep(&ts, NULL);
 }
 
-/* Runs a step like the trainer: waits for the gradients of a layer one layer later. */
+/* Runs a step like the trainer: waits for gradients when all backwards are queued. */
 static enum status rank_step(struct rank *k)
 {
     enum status st = ST_OK;
@@ -231,15 +231,16 @@ static enum status rank_step(struct rank *k)
                            g->layout->samples[k->index]));
     for (int i = 0; i < n_layers; i++)
         TRY(backend->forward(k->plan, i, 1));
-    for (int i = n_layers - 1; i >= -1; i--) {
+    for (int i = n_layers - 1; i >= 0; i--) {
         delay(k);
         if (i == g->lowest && g->absent == k->index)
             return ST_OK;
-        if (i >= 0)
-            TRY(backend->backward(k->plan, i));
-        atomic_fetch_add(&k->rig->n_waiting, i + 1 == g->lowest);
-        if (i + 1 < n_layers)
-            TRY(backend->wait_grads(k->plan, i + 1));
+        TRY(backend->backward(k->plan, i));
+    }
+    for (int i = n_layers - 1; i >= 0; i--) {
+        delay(k);
+        atomic_fetch_add(&k->rig->n_waiting, i == g->lowest);
+        TRY(backend->wait_grads(k->plan, i));
     }
 done:
     return st;

@@ -216,7 +216,7 @@ static void test_a_step(void **state)
     assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
     assert_int_equal(n_plans, 3);
     assert_int_equal(split_tower_memory_bytes(s), 303);
-    assert_true(split_tower_grads_are_late(s));
+    assert_int_equal(split_tower_backward_lead(s), 1);
     for (int step = 0; step < 2; step++) { /* the second step equals the first: no state is kept */
         for (int i = 0; i < 3; i++)
             assert_int_equal(split_tower_load_param(s, i), ST_OK);
@@ -270,7 +270,7 @@ static void test_one_device(void **state)
         struct split_tower *s;
         assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
         assert_int_equal(n_plans, 1);
-        assert_int_equal(split_tower_grads_are_late(s), k == 0);
+        assert_int_equal(split_tower_backward_lead(s), k == 0 ? N : 0);
         set_input(s, 2);
         said[0] = '\0';
         forwards(s);

@@ -9,8 +9,10 @@
 #include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/timeline_rig.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DEFAULT_GB_S = 25, DEFAULT_SERVER_US = 177 };
 static const double rounding_us = 1e-6;
@@ -74,6 +76,36 @@ static void test_chunks_are_pushed_after_their_download(void **state)
     }
 }
 
+/* Returns the last launch of the kernel in the step. */
+static const struct emulation_span *launch_of(const char *kernel)
+{
+    const struct emulation_span *found = NULL;
+    for (int i = 0; i < line.n_spans; i++)
+        if (strcmp(line.spans[i].name, kernel) == 0 && line.spans[i].queued_us >= line.begin_us &&
+            line.spans[i].queued_us < line.end_us)
+            found = &line.spans[i];
+    assert_non_null(found);
+    return found;
+}
+
+/* Returns the end of the copies of gradients of the largest layer to the host. */
+static double large_end_us(void)
+{
+    double end_us = 0;
+    for (int i = 0; i < line.n_chunks; i++)
+        if (line.chunk[i].bytes == CHUNKS_DEFAULT_BYTES)
+            end_us = fmax(end_us, copy_of(ENGINE_TO_HOST, line.chunk[i].gradient)->end_us);
+    return end_us;
+}
+
+static void test_lower_layers_compute_during_downloads(void **state)
+{
+    const struct emulation_span *product = launch_of("cudnnConvolutionBackwardFilter");
+    assert_true(product->queued_us < large_end_us());
+    assert_true(product->begin_us < large_end_us());
+    assert_true(launch_of("weir_conv_first_sum")->queued_us < large_end_us());
+}
+
 static int draw(int argc, char **argv)
 {
     char title[160];
@@ -108,5 +140,6 @@ int main(int argc, char **argv)
         return draw(argc, argv);
     return RUN_GROUP(run_line, NULL, test_copies_in_one_direction_share_an_engine,
                      test_work_begins_after_it_is_queued,
-                     test_chunks_are_pushed_after_their_download);
+                     test_chunks_are_pushed_after_their_download,
+                     test_lower_layers_compute_during_downloads);
 }

@@ -175,8 +175,8 @@ static void test_towers_share_the_batch(void **state)
     }
 }
 
-/* The parameters are the same as with immediate gradients. Each layer's gradient is pushed one
- * layer later. */
+/* The parameters are the same as with immediate gradients. A layer's gradient is pushed after all
+ * backwards. */
 static void late_gradients_yield_same_parameters(void **state)
 {
     float params[2][N_ELEMS];

@@ -375,12 +375,14 @@ enum status split_tower_output(struct split_tower *s, float *dst)
     return ST_UNSUPPORTED;
 }
 
-bool split_tower_grads_are_late(const struct split_tower *s)
+int split_tower_backward_lead(const struct split_tower *s)
 {
-    int late = 0;
-    for (int i = 0; i < s->cfg.n; i++)
-        late |= s->stage[i].plan && s->stage[i].backend->wait_grads;
-    return late;
+    int n_plans = 0, is_late = 0;
+    for (int i = 0; i < s->cfg.n; i++) {
+        n_plans += s->stage[i].plan != NULL;
+        is_late |= s->stage[i].plan && s->stage[i].backend->wait_grads;
+    }
+    return is_late && n_plans == 1 ? s->cfg.plan.n_layers : is_late;
 }
 
 enum status split_tower_wait_grads(struct split_tower *s, int layer)

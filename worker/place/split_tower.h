@@ -50,9 +50,11 @@ enum status split_tower_result(struct split_tower *s, float *loss, int *n_correc
 /* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: the layer's device
  * cannot copy it to the host. */
 enum status split_tower_output(struct split_tower *s, float *dst);
-/* Returns true if the backward of a stage only queues its work, so that gradients are available
- * only after wait_grads. */
-bool split_tower_grads_are_late(const struct split_tower *s);
+/* Returns the number of layers whose backward should be called before the wait for the gradients of
+ * the layer above them. 0: backward ends with the gradients on the host. On one device that queues
+ * its work, all layers are called first, because a wait would keep the device from the next layers.
+ * Several devices exchange gradients of outputs through the host: there it is one layer. */
+int split_tower_backward_lead(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);
 
 #endif

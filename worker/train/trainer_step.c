@@ -78,16 +78,16 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     if (!trainer_state_is_invalid(t, step)) /* all parameters of the step have arrived */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
-    /* If backward only queues its work, a layer's gradients are copied while the next layer
-     * computes, and are pushed one layer later. */
-    int lag = split_tower_grads_are_late(w->stages);
-    for (int i = n_layers - 1; i >= -lag; i--) {
+    /* If backward only queues its work, gradients are copied and pushed while the layers below
+     * compute. */
+    int lead = split_tower_backward_lead(w->stages);
+    for (int i = n_layers - 1; i >= -lead; i--) {
         if (i >= 0)
             TRY(split_tower_backward(w->stages, i, step));
         if (i == t->lowest)
             TRY(split_tower_result(w->stages, &share->loss, &share->n_correct));
-        if (i + lag < n_layers)
-            TRY(trainer_push_layer(t, w, i + lag, step));
+        if (i + lead < n_layers)
+            TRY(trainer_push_layer(t, w, i + lead, step));
     }
 done:
     return st;
