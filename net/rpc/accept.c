@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "net/rpc/environment.h"
 #include "net/rpc/guarded_sockets.h"
+#include "net/rpc/local_socket.h"
 #include "net/security/security.h"
 #include "net/security/tls_hooks.h"
 #include <errno.h>
@@ -65,6 +66,7 @@ int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict le
             errno = EINTR;
             return -1;
         }
+        local_socket_tune(fd);
         if (addr && security_has_tls())
             tls_hooks_accepted(addr, *len);
         else if (addr)

@@ -165,6 +165,7 @@ void net_channel_answered(struct net_channel *c, grpc_call *call)
         fork_guard_remove(&c->guard);
         c->peer = peer;
         fork_guard_add(&c->guard, leave_to_parent);
+        peer_sockets_tune(&peer);
     }
     gpr_free(text);
 }

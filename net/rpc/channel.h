@@ -17,8 +17,8 @@ enum status net_channel_create(const char *addr, int max_receive_bytes, struct n
 grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue, const char *method,
                             int64_t deadline_ms);
 /* Stores the server's address, which is read from a call that the server has answered. From now on
- * a child that the process forks closes its copies of connections to that address. One thread at a
- * time. */
+ * a child that the process forks closes its copies of connections to that address. Tunes the
+ * connections (local_socket.h). One thread at a time. */
 void net_channel_answered(struct net_channel *c, grpc_call *call);
 void net_channel_destroy(struct net_channel *c); /* NULL is fine */
 

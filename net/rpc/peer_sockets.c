@@ -1,5 +1,6 @@
 /* net/rpc/peer_sockets.c - see peer_sockets.h. */
 #include "net/rpc/peer_sockets.h"
+#include "net/rpc/local_socket.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <stdint.h>
@@ -52,7 +53,8 @@ bool peer_sockets_read_address(const char *text, struct peer_socket_address *out
     return true;
 }
 
-static void close_if_peer(int fd, const struct peer_socket_address *p)
+/* Returns true if the descriptor is a socket that is connected to that address. */
+static bool is_connected(int fd, const struct peer_socket_address *p)
 {
     union {
         struct sockaddr any;
@@ -62,25 +64,46 @@ static void close_if_peer(int fd, const struct peer_socket_address *p)
     socklen_t n = sizeof a;
     struct peer_socket_address of_fd = {.port = 0};
     if (getpeername(fd, &a.any, &n) != 0)
-        return;
+        return false;
     if (a.any.sa_family == AF_INET)
         of_fd = (struct peer_socket_address){mapped(a.v4.sin_addr), a.v4.sin_port};
     else if (a.any.sa_family == AF_INET6)
         of_fd = (struct peer_socket_address){a.v6.sin6_addr, a.v6.sin6_port};
-    if (of_fd.port == p->port && memcmp(&of_fd.host, &p->host, sizeof p->host) == 0)
-        close(fd);
+    return of_fd.port == p->port && memcmp(&of_fd.host, &p->host, sizeof p->host) == 0;
 }
 
-void peer_sockets_close(const struct peer_socket_address *p)
+/* Calls fn for each descriptor of this process that is a socket connected to that address. */
+static void for_each(const struct peer_socket_address *p, void (*fn)(void *ctx, int fd), void *ctx)
 {
     if (p->port == 0)
         return;
     DIR *d = opendir("/proc/self/fd");
     for (int fd = 0; !d && fd < FDS_WITHOUT_PROC; fd++)
-        close_if_peer(fd, p);
+        if (is_connected(fd, p))
+            fn(ctx, fd);
     for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.')
-            close_if_peer(atoi(e->d_name), p);
+        if (e->d_name[0] != '.' && is_connected(atoi(e->d_name), p))
+            fn(ctx, atoi(e->d_name));
     if (d)
         closedir(d);
+}
+
+static void close_one(void *ctx, int fd)
+{
+    close(fd);
+}
+
+void peer_sockets_close(const struct peer_socket_address *p)
+{
+    for_each(p, close_one, NULL);
+}
+
+static void tune_one(void *ctx, int fd)
+{
+    local_socket_tune(fd);
+}
+
+void peer_sockets_tune(const struct peer_socket_address *p)
+{
+    for_each(p, tune_one, NULL);
 }

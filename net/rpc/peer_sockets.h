@@ -20,5 +20,7 @@ bool peer_sockets_read_address(const char *text, struct peer_socket_address *out
 /* Closes all descriptors of this process that are sockets connected to that address. Sends nothing,
  * so other processes can still use these connections. */
 void peer_sockets_close(const struct peer_socket_address *p);
+/* Tunes these sockets (local_socket.h). */
+void peer_sockets_tune(const struct peer_socket_address *p);
 
 #endif

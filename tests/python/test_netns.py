@@ -3,6 +3,7 @@ the addresses 192.168.1.6 and 192.168.1.7. In one test the ps starts first, in t
 last."""
 # label: net waits
 import os
+import re
 import unittest
 
 import harness
@@ -55,6 +56,36 @@ class Netns(harness.Test):
                    self.worker("worker:1", self.seven, WORKER_1)]
         self.wait_lines(workers, r"192\.168\.1\.6:2221")
         self.finish(self.launch("ps", self.six, PS), workers)
+
+    def algorithms(self, space):
+        """Returns the congestion controls of the namespace's connections, as sorted names:
+        {(own address, peer's address): names}. The ps' address has its port."""
+        found = {}
+        for line in harness.check_output([*space.enter, "ss", "-HOtni", "state",
+                                          "established"]).splitlines():
+            words = line.split()
+            ends = tuple(re.sub(r".*?([0-9.]+)]?(:2221)?(:.*)?$", r"\1\2", w) for w in words[2:4])
+            found.setdefault(ends, set()).update({"bbr", "reno", "cubic"}.intersection(words[4:]))
+        return {ends: sorted(names) for ends, names in found.items()}
+
+    def test_only_connections_within_a_host_leave_bbr(self):
+        try:
+            for space in (self.six, self.seven):
+                space.sysctl("net/ipv4/tcp_congestion_control", "bbr")
+        except harness.Failure as e:
+            self.skipTest("namespaces cannot use BBR here: %s" % e)
+        ps = self.launch("ps", self.six, PS)
+        workers = [self.launch("worker:%d" % i, space, command, "--train_steps=1000000",
+                               "--batch_size=20", "--progress=lines",
+                               "--data_dir=" + self.data(), "--models_dir=" + harness.MODELS)
+                   for i, space, command in ((0, self.six, WORKER_0), (1, self.seven, WORKER_1))]
+        self.wait_lines(workers, "global step")
+        six, seven = self.algorithms(self.six), self.algorithms(self.seven)
+        self.assertEqual(six["192.168.1.6:2221", "192.168.1.6"], ["reno"])
+        self.assertIn("reno", six["192.168.1.6", "192.168.1.6:2221"])
+        self.assertEqual(six["192.168.1.6:2221", "192.168.1.7"], ["bbr"])
+        self.assertEqual(seven["192.168.1.7", "192.168.1.6:2221"], ["bbr"])
+        self.kill(ps, *workers)
 
     def test_ps_listens_only_on_its_own_address(self):
         ps = self.launch("ps", self.six, PS, "--serve")
