@@ -65,12 +65,12 @@ static void lease_path(const char *folder, uint64_t epoch, char path[PATH_MAX])
 /* Returns the epoch in the name of a lease; 0: another name. */
 static uint64_t lease_epoch(const char *name)
 {
-    char own[64];
-    uint64_t epoch = 0;
-    if (sscanf(name, "lease-%8" SCNu64, &epoch) != 1 || epoch > TERM_MAX_EPOCH)
+    static const char lease[] = "lease-";
+    uint64_t epoch;
+    if (strncmp(name, lease, strlen(lease)) != 0)
         return 0;
-    snprintf(own, sizeof own, "lease-%" PRIu64, epoch);
-    return strcmp(name, own) == 0 ? epoch : 0;
+    const char *end = checkpoint_name_number(name + strlen(lease), 8, &epoch);
+    return end && !*end && epoch <= TERM_MAX_EPOCH ? epoch : 0;
 }
 
 /* Calls `visit` for each name in the folder. A missing folder has none. */

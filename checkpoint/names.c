@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char old_prefix[] = MANIFEST_OLD_PREFIX;
+static const char prefix[] = "weir-", old_prefix[] = MANIFEST_OLD_PREFIX;
 
 int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b)
 {
@@ -21,8 +21,8 @@ static int stem(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES])
 {
     uint64_t epoch = checkpoint_term_epoch(id.generation);
     if (epoch == 0)
-        return snprintf(name, MANIFEST_NAME_BYTES, "weir-%" PRId64, id.step);
-    return snprintf(name, MANIFEST_NAME_BYTES, "weir-%" PRIu64 ".%" PRIu64 "-%" PRId64, epoch,
+        return snprintf(name, MANIFEST_NAME_BYTES, "%s%" PRId64, prefix, id.step);
+    return snprintf(name, MANIFEST_NAME_BYTES, "%s%" PRIu64 ".%" PRIu64 "-%" PRId64, prefix, epoch,
                     id.generation - checkpoint_term(epoch, 0), id.step);
 }
 
@@ -47,24 +47,41 @@ void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_se
     snprintf(name + n, MANIFEST_NAME_BYTES - (size_t)n, "-%d-of-%d.safetensors", server, n_servers);
 }
 
-static bool parse_stem(const char *name, struct checkpoint_id *id)
+const char *checkpoint_name_number(const char *text, int digits, uint64_t *out)
 {
-    uint64_t epoch, n;
-    int64_t step;
-    if (sscanf(name, "weir-%8" SCNu64 ".%8" SCNu64 "-%18" SCNd64, &epoch, &n, &step) == 3) {
-        *id = (struct checkpoint_id){checkpoint_term(epoch, n), step};
-        return epoch > 0 && epoch <= TERM_MAX_EPOCH && n <= TERM_MAX_EPOCH && step >= 0;
-    }
-    *id = (struct checkpoint_id){0, 0};
-    return sscanf(name, "weir-%18" SCNd64, &id->step) == 1 && id->step >= 0;
+    int n = 0;
+    for (*out = 0; n < digits && text[n] >= '0' && text[n] <= '9'; n++)
+        *out = *out * 10 + (uint64_t)(text[n] - '0');
+    return n == 0 || (n > 1 && text[0] == '0') ? NULL : text + n;
 }
 
-/* Returns true if the name is `own`, or (*temporary) that of an unfinished `own`. */
-static bool is_own(const char *name, const char *own, bool *temporary)
+/* Returns the text after a number and the character `end`; NULL: the text has another form. */
+static const char *skip_number(const char *text, int digits, char end, uint64_t *out)
 {
-    size_t n = strlen(own), length = strlen(name);
-    *temporary = length > n + 5 && name[n] == '.' && !strcmp(name + length - 4, ".tmp");
-    return strncmp(name, own, n) == 0 && (!name[n] || *temporary);
+    const char *after = text ? checkpoint_name_number(text, digits, out) : NULL;
+    return after && *after == end ? after + 1 : NULL;
+}
+
+/* Returns the text after E.G-S or S; NULL: the text has another form. */
+static const char *parse_stem(const char *text, struct checkpoint_id *id)
+{
+    uint64_t epoch, n, step;
+    const char *rest = skip_number(skip_number(text, 8, '.', &epoch), 8, '-', &n);
+    if (rest && (epoch == 0 || epoch > TERM_MAX_EPOCH || n > TERM_MAX_EPOCH))
+        return NULL;
+    uint64_t generation = rest ? checkpoint_term(epoch, n) : 0;
+    rest = checkpoint_name_number(rest ? rest : text, 18, &step);
+    if (rest)
+        *id = (struct checkpoint_id){generation, (int64_t)step};
+    return rest;
+}
+
+/* Returns true if the end of a name is `own`, or (*temporary) that of an unfinished `own`. */
+static bool is_own(const char *end, const char *own, bool *temporary)
+{
+    size_t n = strlen(own), length = strlen(end);
+    *temporary = length > n + 5 && end[n] == '.' && !strcmp(end + length - 4, ".tmp");
+    return strncmp(end, own, n) == 0 && (!end[n] || *temporary);
 }
 
 static bool is_temporary_of(const char *name)
@@ -80,7 +97,7 @@ static bool is_temporary_of(const char *name)
 
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out)
 {
-    char own[MANIFEST_NAME_BYTES];
+    uint64_t server, n;
     bool temporary = false;
     *out = (struct checkpoint_name){.server = -1};
     if (is_temporary_of(name)) {
@@ -89,19 +106,22 @@ void checkpoint_name_parse(const char *name, struct checkpoint_name *out)
     }
     out->old = strncmp(name, old_prefix, strlen(old_prefix)) == 0;
     name += out->old ? strlen(old_prefix) : 0;
-    if (!parse_stem(name, &out->id))
+    const char *rest = strncmp(name, prefix, strlen(prefix)) == 0
+                           ? parse_stem(name + strlen(prefix), &out->id)
+                           : NULL;
+    if (!rest)
         return;
-    checkpoint_manifest_name(out->id, own);
-    if (is_own(name, own, &temporary)) {
+    if (is_own(rest, ".json", &temporary)) {
         out->kind = temporary ? CHECKPOINT_NAME_TEMPORARY : CHECKPOINT_NAME_MANIFEST;
         return;
     }
-    const char *of = strstr(name, "-of-");
-    while (of && of > name && of[-1] != '-')
-        of--;
-    if (!of || out->old || sscanf(of, "%6d-of-%6d", &out->server, &out->n_servers) != 2)
+    rest = *rest == '-' && !out->old ? checkpoint_name_number(rest + 1, 6, &server) : NULL;
+    if (!rest || strncmp(rest, "-of-", 4) != 0)
         return;
-    checkpoint_manifest_file_name(out->id, out->server, out->n_servers, own);
-    if (is_own(name, own, &temporary))
-        out->kind = temporary ? CHECKPOINT_NAME_TEMPORARY : CHECKPOINT_NAME_FILE;
+    rest = checkpoint_name_number(rest + 4, 6, &n);
+    if (!rest || !is_own(rest, ".safetensors", &temporary))
+        return;
+    out->kind = temporary ? CHECKPOINT_NAME_TEMPORARY : CHECKPOINT_NAME_FILE;
+    out->server = (int)server;
+    out->n_servers = (int)n;
 }
