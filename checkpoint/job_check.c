@@ -145,6 +145,8 @@ static bool normal_differs(const struct net_job *a, const struct net_job *b, cha
 static bool augment_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     char here[JOB_AUGMENT_BYTES], there[JOB_AUGMENT_BYTES];
+    if (!job_input_augments(&a->augment) && !job_input_augments(&b->augment))
+        return false;
     job_input_augment_text(&a->augment, here);
     job_input_augment_text(&b->augment, there);
     return names_differ("augment", *here ? here : "none", *there ? there : "none",
@@ -155,7 +157,8 @@ static bool augment_differs(const struct net_job *a, const struct net_job *b, ch
 static const char *boundaries_text(const struct optim_config *c, char *text, size_t room)
 {
     size_t at = 0;
-    snprintf(text, room, "none");
+    if (c->n_boundaries == 0)
+        return "none";
     for (int i = 0; i < c->n_boundaries && at < room; i++)
         at += (size_t)snprintf(text + at, room - at, "%s%" PRIu64, i ? "," : "", c->boundary[i]);
     return text;
@@ -165,13 +168,12 @@ static bool schedule_differs(const struct optim_config *a, const struct optim_co
                              size_t n)
 {
     char here[96], there[96];
-    boundaries_text(a, here, sizeof here);
-    boundaries_text(b, there, sizeof there);
     return names_differ("lr_schedule", optim_schedule_name(a->schedule),
                         optim_schedule_name(b->schedule), a->schedule != b->schedule, why, n) ||
            numbers_differ("lr_warmup_steps", (int64_t)a->warmup_steps, (int64_t)b->warmup_steps,
                           why, n) ||
-           names_differ("lr_boundaries", here, there,
+           names_differ("lr_boundaries", boundaries_text(a, here, sizeof here),
+                        boundaries_text(b, there, sizeof there),
                         a->n_boundaries != b->n_boundaries ||
                             memcmp(a->boundary, b->boundary,
                                    (size_t)a->n_boundaries * sizeof *a->boundary) != 0,
