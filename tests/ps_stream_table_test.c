@@ -119,6 +119,7 @@ static void close_does_not_wait_for_a_sender(void **state)
     static struct raw r;
     pthread_t sender;
     struct net_server *server = start();
+    send_one(0); /* no stream has this number */
     open_stream(&r, server);
     uint64_t to = atomic_load(&number);
     stand_still = 1;

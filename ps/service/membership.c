@@ -142,24 +142,23 @@ void membership_forget_stream(struct service *s, uint64_t stream)
 /* Fills in a member's entry. A member sends no pieces to a server without chunks. So if ps 0 has no
  * chunks, it does not report a joined member as missing, and any other server without chunks
  * reports no member as missing. */
-static struct roster_entry roster_entry_of(const struct run *r, int is_ps0, int rank,
-                                           int64_t now_ns)
+static void fill_entry(struct roster_entry *out, const struct run *r, int is_ps0, int rank,
+                       int64_t now_ns)
 {
     const struct member *m = &r->members[rank];
     bool is_needed = r->n_bytes > 0 || (!m->incarnation && (is_ps0 || !r->plan->ps0));
     int64_t missing_ns = is_needed ? m->missing_ns : 0;
-    struct roster_entry p = {.member = r->plan->member[rank],
-                             .incarnation = m->incarnation ? m->incarnation : m->expected,
-                             .missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1,
-                             .joined = m->joined,
-                             .leaving = m->leaving,
-                             .failed = m->failed,
-                             .done = m->done,
-                             .spoke = m->spoke,
-                             .came = m->came,
-                             .asked = m->asked};
-    memcpy(p.address, m->address[0] ? m->address : m->peer, sizeof p.address);
-    return p;
+    out->member = r->plan->member[rank];
+    out->incarnation = m->incarnation ? m->incarnation : m->expected;
+    out->missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1;
+    out->joined = m->joined;
+    out->leaving = m->leaving;
+    out->failed = m->failed;
+    out->done = m->done;
+    out->spoke = m->spoke;
+    out->came = m->came;
+    out->asked = m->asked;
+    memcpy(out->address, m->address[0] ? m->address : m->peer, sizeof out->address);
 }
 
 enum status membership_roster(struct service *s, struct roster_entry **members, int *n_members,
@@ -173,7 +172,7 @@ enum status membership_roster(struct service *s, struct roster_entry **members, 
     struct roster_entry *in = calloc((size_t)n + 1, sizeof *in);
     struct roster_entry *out = calloc((size_t)s->waiting.n + 1, sizeof *out);
     for (int i = 0; in && i < n; i++)
-        in[i] = roster_entry_of(r, s->cfg.self == 0, i, now_ns);
+        fill_entry(&in[i], r, s->cfg.self == 0, i, now_ns);
     for (int i = 0; out && i < s->waiting.n; i++) {
         const struct join_queue_entry *w = &s->waiting.waiter[i];
         out[i] = (struct roster_entry){

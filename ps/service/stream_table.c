@@ -6,6 +6,7 @@
 #include "ps/service/stream_table.h"
 #include "base/guarded.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct place {
@@ -16,18 +17,20 @@ struct place {
 };
 
 struct stream_table {
-    pthread_mutex_t lock; /* guards n_places, free and places' next_free */
-    int n_places, free;   /* free: first free place, or -1 */
-    struct place *_Atomic places[STREAM_TABLE_MAX];
+    pthread_mutex_t lock; /* guards free and places' next_free; held to add a place */
+    int free;             /* first free place, or -1 */
+    _Atomic int n_places;
+    struct place *places[STREAM_TABLE_MAX]; /* [n_places]; not set from there on */
 };
 
 enum status stream_table_create(struct stream_table **out)
 {
-    struct stream_table *s = calloc(1, sizeof *s);
+    struct stream_table *s = malloc(sizeof *s);
     if (!s)
         return ST_NOMEM;
     pthread_mutex_init(&s->lock, NULL);
     s->free = -1;
+    atomic_init(&s->n_places, 0);
     *out = s;
     return ST_OK;
 }
@@ -62,7 +65,8 @@ uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream)
         p = s->places[s->free];
         s->free = p->next_free;
     } else if (s->n_places < STREAM_TABLE_MAX && (p = make_place(s->n_places))) {
-        s->places[s->n_places++] = p;
+        s->places[s->n_places] = p;
+        s->n_places++; /* now other threads may read the place */
     }
     pthread_mutex_unlock(&s->lock);
     if (!p)
@@ -79,9 +83,10 @@ uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream)
  * the returned place's lock, here and in the two callers below. */
 static struct place *lock_place(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
-    struct place *p = s->places[number % STREAM_TABLE_MAX];
-    if (!p)
+    int index = (int)(number % STREAM_TABLE_MAX);
+    if (index >= s->n_places)
         return NULL;
+    struct place *p = s->places[index];
     pthread_mutex_lock(&p->lock);
     if (p->number == number && p->stream)
         return p;
