@@ -41,9 +41,8 @@ struct grpc_call {
     grpc_status_code *code;
 };
 
-/* A message. Production code sees only the first member. */
+/* A message. Production code has only its address, as that of a byte buffer. */
 struct message {
-    grpc_byte_buffer shown;
     const void *request;                /* unary request to send */
     const struct net_join_reply *reply; /* unary reply that was received */
     struct sim_msg *piece;              /* piece received from a stream */
@@ -216,8 +215,8 @@ void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t 
                              grpc_op ops[UNARY_BATCH_OPS])
 {
     struct message *m = sim_alloc(sizeof *m);
-    m->request = memcpy(sim_alloc(bytes), data, bytes);
-    *b = (struct unary_batch){.outgoing = &m->shown, .code = GRPC_STATUS_INTERNAL};
+    m->request = sim_copy(data, bytes);
+    *b = (struct unary_batch){.outgoing = (grpc_byte_buffer *)m, .code = GRPC_STATUS_INTERNAL};
     memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
     ops[1].data.send_message.send_message = b->outgoing;
     ops[4].data.recv_message.recv_message = &b->incoming;
@@ -422,7 +421,7 @@ static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
     m->piece.crc32c = item->crc32c;
     m->piece.lacks = item->lacking != NULL;
     m->bytes = item->data ? item->bytes : 0;
-    m->data = m->bytes ? memcpy(sim_alloc(m->bytes), item->data, m->bytes) : NULL;
+    m->data = m->bytes ? sim_copy(item->data, m->bytes) : NULL;
     m->identity = nodes[node].contribution[item->chunk].identity;
     m->position = nodes[node].contribution[item->chunk].position;
     return m;
@@ -441,7 +440,7 @@ grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch)
         m->borrowed[m->n].bytes = item->bytes;
         m->borrowed[m->n].crc = item->release ? digest_crc32c(0, item->data, item->bytes) : 0;
     }
-    return &m->shown;
+    return (grpc_byte_buffer *)m;
 }
 
 enum status
@@ -477,7 +476,7 @@ void client_reply(int node, struct sim_call *c)
     if (c->st == ST_OK && c->reply) {
         struct message *m = sim_alloc(sizeof *m);
         m->reply = c->reply;
-        *call->incoming = &m->shown;
+        *call->incoming = (grpc_byte_buffer *)m;
     }
     call->op->done(call->op, 1);
 }
@@ -491,7 +490,7 @@ void client_message(int node, struct net_stream *s, struct sim_msg *piece)
     CHECK(op); /* the exchange always reads */
     struct message *m = sim_alloc(sizeof *m);
     m->piece = piece;
-    *call->incoming = &m->shown;
+    *call->incoming = (grpc_byte_buffer *)m;
     call->receive = NULL;
     op->done(op, 1);
 }

@@ -533,7 +533,7 @@ struct dirent *__wrap_readdir(DIR *d)
     const char *text = disk_next_name(&o->at);
     if (!text)
         return NULL;
-    snprintf(o->entry.d_name, sizeof o->entry.d_name, "%s", text);
+    memcpy(o->entry.d_name, text, strlen(text) + 1);
     return &o->entry;
 }
 

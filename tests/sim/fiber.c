@@ -1,5 +1,6 @@
-/* tests/sim/fiber.c - see fiber.h. A fiber begins by setcontext(); later, it and the world jump to
- * each other, which saves the two system calls of swapcontext(). */
+/* tests/sim/fiber.c - see fiber.h. A stack begins by setcontext(); later, it and the world jump to
+ * each other, which saves the two system calls of swapcontext(). Where a fiber has ended, the next
+ * one of its place begins on the same stack by a jump, too. */
 #undef _FORTIFY_SOURCE /* its longjmp() refuses a jump to another stack */
 #include "tests/sim/fiber.h"
 #include "base/guarded.h"
@@ -12,13 +13,11 @@
 #include <ucontext.h>
 
 enum { MANY_HURRIED = 50 }; /* waits after which deadlines are over */
-enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128 };
+enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128, WAIT_SLOTS = 512 };
 
 struct fiber {
-    ucontext_t context; /* context in which it begins */
-    jmp_buf jump;       /* context in which it continues */
     int node;
-    bool has_begun, is_done;
+    bool is_done;
     bool hurries;   /* its node dies */
     int n_hurried;  /* its waits since then, which did not wait */
     int index;      /* place in `fibers` */
@@ -26,13 +25,17 @@ struct fiber {
     bool is_posted; /* it was woken, and its timer is posted */
     void *(*fn)(void *arg);
     void *arg;
-    char *stack;
 };
 
 /* A new fiber reuses the place of a fiber that is done, and its stack. */
 static struct fiber *fibers[MAX_FIBERS], *running;
 static const void *waits_on[MAX_FIBERS]; /* object that each waits for; NULL: none, or only time */
-static char *stacks[MAX_FIBERS];
+static int n_waiting[WAIT_SLOTS];        /* fibers that wait for an object of the slot */
+static struct stack {
+    char *bytes;
+    bool has_begun, is_amid; /* it continues at `jump`: amid a fiber, or between two */
+    jmp_buf jump;
+} stacks[MAX_FIBERS];
 static int n_fibers;
 static int64_t n_waits;
 static jmp_buf world;
@@ -59,7 +62,7 @@ static void to_world(bool is_last)
     void *save = NULL;
     if (__sanitizer_start_switch_fiber)
         __sanitizer_start_switch_fiber(is_last ? NULL : &save, world_bottom, world_bytes);
-    if (_setjmp(f->jump) == 0)
+    if (_setjmp(stacks[f->index].jump) == 0)
         _longjmp(world, 1);
     finish_switch(save, &world_bottom, &world_bytes);
 }
@@ -67,27 +70,42 @@ static void to_world(bool is_last)
 static void main_of_fiber(void)
 {
     finish_switch(NULL, &world_bottom, &world_bytes);
-    running->fn(running->arg);
-    running->is_done = true;
-    to_world(true);
+    for (;;) {
+        stacks[running->index].is_amid = true;
+        running->fn(running->arg);
+        stacks[running->index].is_amid = false;
+        running->is_done = true;
+        to_world(false);
+    }
+}
+
+static void begin_stack(struct stack *s)
+{
+    static ucontext_t context; /* no local variable: this function never returns */
+    s->has_begun = true;
+    CHECK(getcontext(&context) == 0);
+    context.uc_stack.ss_sp = s->bytes;
+    context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&context, main_of_fiber, 0);
+    setcontext(&context);
 }
 
 /* Jumps to the fiber `running`; returns when it jumps back. */
 static void enter_fiber(void)
 {
+    struct stack *s = &stacks[running->index];
     if (_setjmp(world) != 0)
         return;
-    if (running->has_begun)
-        _longjmp(running->jump, 1);
-    running->has_begun = true;
-    setcontext(&running->context);
+    if (s->has_begun)
+        _longjmp(s->jump, 1);
+    begin_stack(s);
 }
 
 static void run_fiber(struct fiber *f)
 {
     running = f;
     if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(&world_save, f->stack, STACK_BYTES);
+        __sanitizer_start_switch_fiber(&world_save, stacks[f->index].bytes, STACK_BYTES);
     enter_fiber();
     finish_switch(world_save, NULL, NULL);
     running = NULL;
@@ -105,13 +123,12 @@ static void place_fiber(struct fiber *f)
     if (i == MAX_FIBERS)
         sim_fail("bound", "more threads at a time than a run can have");
     n_fibers += i == n_fibers;
-    if (!stacks[i])
-        stacks[i] = malloc(STACK_BYTES);
-    CHECK(stacks[i]);
+    if (!stacks[i].bytes)
+        stacks[i].bytes = malloc(STACK_BYTES);
+    CHECK(stacks[i].bytes);
     fibers[i] = f;
     waits_on[i] = NULL;
     f->index = i;
-    f->stack = stacks[i];
 }
 
 /* Returns a number that no wait of the run has; a timer finds the fiber by it. */
@@ -139,10 +156,6 @@ struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
     f->fn = fn;
     f->arg = arg;
     f->number = next_number(f);
-    CHECK(getcontext(&f->context) == 0);
-    f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&f->context, main_of_fiber, 0);
     post_fiber(f, a_little(node));
     return f;
 }
@@ -165,6 +178,11 @@ void fiber_timer(int64_t number)
         run_fiber(f);
 }
 
+static int *n_waiting_for(const void *on)
+{
+    return &n_waiting[(uintptr_t)on / 16 % WAIT_SLOTS];
+}
+
 bool fiber_wait(const void *on, int64_t until_ns)
 {
     struct fiber *f = running;
@@ -173,19 +191,22 @@ bool fiber_wait(const void *on, int64_t until_ns)
         return ++f->n_hurried < MANY_HURRIED;
     }
     waits_on[f->index] = on;
+    ++*n_waiting_for(on);
     f->is_posted = false;
     f->number = next_number(f);
     if (until_ns != INT64_MAX)
         sim_timer(f->node, until_ns > sim.now ? until_ns - sim.now : 0, TIMER_FIBER, f->number);
     to_world(false);
     waits_on[f->index] = NULL;
+    --*n_waiting_for(on);
     f->number = 0;
     return f->is_posted;
 }
 
 void fiber_wake(const void *on)
 {
-    for (int i = 0; i < n_fibers; i++)
+    int left = *n_waiting_for(on);
+    for (int i = 0; i < n_fibers && left > 0; i++)
         if (waits_on[i] == on && !fibers[i]->is_done && !fibers[i]->is_posted)
             post_fiber(fibers[i], a_little(fibers[i]->node));
 }
@@ -220,6 +241,11 @@ void fiber_leave(void)
 
 void fibers_reset(void)
 {
+    for (int i = 0; i < n_fibers; i++) {
+        stacks[i].has_begun &= !stacks[i].is_amid; /* a check failed: such fibers never end */
+        stacks[i].is_amid = false;
+    }
+    memset(n_waiting, 0, sizeof n_waiting);
     n_fibers = 0;
     running = NULL;
 }

@@ -10,8 +10,7 @@
 struct sim sim;
 
 struct entry {
-    int64_t at;
-    uint64_t tie;
+    unsigned __int128 key; /* time, then tie: they are compared without a branch */
     struct sim_event *event;
 };
 static struct entry *heap;
@@ -22,7 +21,7 @@ static char *blocks[MAX_BLOCKS];
 static int block;
 static size_t block_used;
 
-void *sim_alloc(size_t bytes)
+static void *take(size_t bytes)
 {
     bytes = (bytes + 15) & ~(size_t)15;
     if (blocks[block] && block_used + bytes > BLOCK_BYTES) {
@@ -35,7 +34,17 @@ void *sim_alloc(size_t bytes)
     CHECK(blocks[block]);
     void *p = blocks[block] + block_used;
     block_used += bytes;
-    return memset(p, 0, bytes);
+    return p;
+}
+
+void *sim_alloc(size_t bytes)
+{
+    return memset(take(bytes), 0, bytes);
+}
+
+void *sim_copy(const void *from, size_t bytes)
+{
+    return memcpy(take(bytes), from, bytes);
 }
 
 void sim_loop_reset(void)
@@ -43,11 +52,6 @@ void sim_loop_reset(void)
     n_heap = 0;
     block = 0;
     block_used = 0;
-}
-
-static bool before(const struct entry *a, const struct entry *b)
-{
-    return a->at != b->at ? a->at < b->at : a->tie < b->tie;
 }
 
 static void push(struct entry e)
@@ -58,21 +62,32 @@ static void push(struct entry e)
         CHECK(heap);
     }
     int i = n_heap++;
-    for (; i > 0 && before(&e, &heap[(i - 1) / 4]); i = (i - 1) / 4)
+    for (; i > 0 && e.key < heap[(i - 1) / 4].key; i = (i - 1) / 4)
         heap[i] = heap[(i - 1) / 4];
     heap[i] = e;
+}
+
+/* Returns the least of up to four children, of which k is the first. */
+static int least_of(int k)
+{
+    if (k + 3 < n_heap) {
+        int a = k + (heap[k + 1].key < heap[k].key);
+        int b = k + 2 + (heap[k + 3].key < heap[k + 2].key);
+        return heap[b].key < heap[a].key ? b : a;
+    }
+    int least = k;
+    for (int i = k + 1; i < n_heap; i++)
+        least = heap[i].key < heap[least].key ? i : least;
+    return least;
 }
 
 static struct entry pop(void)
 {
     struct entry top = heap[0], e = heap[--n_heap];
     int i = 0;
-    for (;;) {
-        int least = -1;
-        for (int k = 4 * i + 1; k <= 4 * i + 4 && k < n_heap; k++)
-            if (least < 0 || before(&heap[k], &heap[least]))
-                least = k;
-        if (least < 0 || !before(&heap[least], &e))
+    while (4 * i + 1 < n_heap) {
+        int least = least_of(4 * i + 1);
+        if (heap[least].key >= e.key)
             break;
         heap[i] = heap[least];
         i = least;
@@ -83,7 +98,8 @@ static struct entry pop(void)
 
 void sim_repost(struct sim_event *e, int64_t delay)
 {
-    push((struct entry){sim.now + (delay > 0 ? delay : 0), sim_draw(&sim.ties), e});
+    int64_t at = sim.now + (delay > 0 ? delay : 0);
+    push((struct entry){(unsigned __int128)at << 64 | sim_draw(&sim.ties), e});
 }
 
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
@@ -101,9 +117,9 @@ struct sim_event *sim_next(void)
     if (n_heap == 0)
         return NULL;
     struct entry e = pop();
-    sim.now = e.at;
+    sim.now = (int64_t)(e.key >> 64);
     sim.n_events++;
-    sim_digest((uint64_t)e.at ^ (uint64_t)e.event->kind << 56 ^
+    sim_digest((uint64_t)sim.now ^ (uint64_t)e.event->kind << 56 ^
                (uint64_t)(e.event->node + 1) << 48);
     return e.event;
 }

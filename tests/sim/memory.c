@@ -8,7 +8,7 @@
 #include <string.h>
 
 #ifndef WEIR_SIM_LIBC_MALLOC
-enum { UNIT = 16, SIZES = 64, ARENA_BYTES = 64 << 20 };
+enum { UNIT = 16, SIZES = 1024, ARENA_BYTES = 64 << 20 };
 
 struct object { /* free; its size stands in the unit before it */
     struct object *next;

@@ -74,22 +74,21 @@ void peer_reply(struct sim_call *k)
 
 static void *copy_list(const void *from, int n, size_t bytes)
 {
-    return n > 0 ? memcpy(sim_alloc((size_t)n * bytes), from, (size_t)n * bytes) : NULL;
+    return n > 0 ? sim_copy(from, (size_t)n * bytes) : NULL;
 }
 
 enum status __wrap_peer_client_control(struct peer_client *c, const struct net_control *request,
                                        int64_t deadline_ms, struct net_control_reply *reply,
                                        char why[CONTROL_TEXT_BYTES])
 {
-    struct net_control *sent = sim_alloc(sizeof *sent);
-    snprintf(why, CONTROL_TEXT_BYTES, "cancelled");
     if (is_dying(c->node))
         fiber_wait(c, INT64_MAX);
     if (c->is_cancelled || is_dying(c->node)) {
+        snprintf(why, CONTROL_TEXT_BYTES, "cancelled");
         c->is_cancelled = false;
         return ST_CANCELLED;
     }
-    *sent = *request;
+    struct net_control *sent = sim_copy(request, sizeof *request);
     sent->missing = copy_list(request->missing, request->n_missing, sizeof *sent->missing);
     sent->parts = copy_list(request->parts, request->n_parts, sizeof *sent->parts);
     struct sim_call *k = sim_call(c->node, c->to, CALL_CONTROL, sent, deadline_ms * SIM_MS);
@@ -122,11 +121,10 @@ void peer_control(struct server *s, struct sim_call *c)
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply)
 {
-    struct net_control_reply *r = sim_alloc(sizeof *r);
     struct net_plan *plan = NULL;
     if (!reply || !sim_server(sim.running) || sim_server(sim.running)->is_dying)
         return;
-    *r = *reply;
+    struct net_control_reply *r = sim_copy(reply, sizeof *reply);
     r->kept = copy_list(reply->kept, reply->n_kept, sizeof *r->kept);
     if (reply->plan) {
         CHECK(net_plan_copy(reply->plan, &plan) == ST_OK);

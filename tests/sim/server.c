@@ -318,25 +318,20 @@ static void on_die(int node)
     sim.running = was;
 }
 
-static void *keep_copy(const void *from, size_t bytes)
-{
-    return memcpy(sim_alloc(bytes), from, bytes);
-}
-
 static void answer_join(struct server *s, struct sim_call *c)
 {
     struct net_join_reply *r = sim_alloc(sizeof *r);
     s->handler.join(s->handler.ctx, c->request, sim.node[c->client].name, r);
     if (r->server) {
         int *map = r->server;
-        r->server = keep_copy(map, (size_t)r->n_chunks * sizeof *map);
+        r->server = sim_copy(map, (size_t)r->n_chunks * sizeof *map);
         free(map);
     }
     struct hosts h = r->servers;
     if (h.n > 0) {
         r->servers.addr = sim_alloc((size_t)h.n * sizeof *h.addr);
         for (int i = 0; i < h.n; i++)
-            r->servers.addr[i] = keep_copy(h.addr[i], strlen(h.addr[i]) + 1);
+            r->servers.addr[i] = sim_copy(h.addr[i], strlen(h.addr[i]) + 1);
         hosts_free(&h);
     }
     bool is_in = r->answer == JOIN_WELCOME || r->answer == JOIN_INIT;
