@@ -1,5 +1,6 @@
 /* tests/sim/job.c - see job.h. All processes share one table of chunks: chunks_create() returns it
- * (--wrap). So chunks may be smaller than those that production code packs. */
+ * (--wrap). So chunks may be smaller than those that production code packs. A run computes the
+ * digest of a job with this table once (--wrap). */
 #include "tests/sim/job.h"
 #include "net/wire/job_rates.h"
 #include "ps/region/region.h"
@@ -13,6 +14,8 @@ static struct hosts region_hosts[SIM_WORKERS];
 static char *region_addresses[SIM_WORKERS][2];
 
 static struct chunks table;
+static struct net_job digested; /* job whose digest with the table is `digest`; "": none */
+static char digest[65];
 static struct net_param params[SIM_CHUNKS];
 static struct net_chunk chunk[SIM_CHUNKS];
 static char *addresses[SIM_NODES];
@@ -34,6 +37,25 @@ enum status __wrap_chunks_create(const struct net_param *p, int n, int64_t bytes
 
 void __wrap_chunks_destroy(struct chunks *c)
 {
+}
+
+enum status __real_checkpoint_manifest_digest(const struct net_job *job,
+                                              const struct chunks *chunks, char hex[65]);
+enum status __wrap_checkpoint_manifest_digest(const struct net_job *job,
+                                              const struct chunks *chunks, char hex[65]);
+enum status __wrap_checkpoint_manifest_digest(const struct net_job *job,
+                                              const struct chunks *chunks, char hex[65])
+{
+    CHECK(chunks == &table);
+    /* If only padding differs, the digest is computed again. */
+    if (!digest[0] || memcmp(job, &digested, sizeof digested) != 0) { // NOLINT
+        enum status st = __real_checkpoint_manifest_digest(job, chunks, digest);
+        if (st != ST_OK)
+            return st;
+        memcpy(&digested, job, sizeof digested);
+    }
+    memcpy(hex, digest, sizeof digest);
+    return ST_OK;
 }
 
 /* Returns the factors of a chunk's parameter: powers of two, so that sums stay exact. */
@@ -118,6 +140,7 @@ void sim_job_reset(void)
 {
     int mode = (int)opt(OPT_mode), workers = (int)opt(OPT_workers);
     make_table();
+    digest[0] = 0;
     sim_job = (struct net_job){.n_workers = workers,
                                .sync_mode = mode == MODE_ASYNC ? JOB_ASYNC
                                             : mode == MODE_SSP ? JOB_SSP
