@@ -185,6 +185,8 @@ grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue 
 {
     struct grpc_call *call = sim_alloc(sizeof *call);
     renew(sim.running);
+    while (nodes[sim.running].calls && nodes[sim.running].calls->is_over)
+        nodes[sim.running].calls = nodes[sim.running].calls->next;
     *call = (struct grpc_call){.next = nodes[sim.running].calls,
                                .node = sim.running,
                                .to = c->to,

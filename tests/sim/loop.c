@@ -21,7 +21,7 @@ static char *blocks[MAX_BLOCKS];
 static int block;
 static size_t block_used;
 
-static void *take(size_t bytes)
+void *sim_alloc_list(size_t bytes)
 {
     bytes = (bytes + 15) & ~(size_t)15;
     if (blocks[block] && block_used + bytes > BLOCK_BYTES) {
@@ -39,12 +39,12 @@ static void *take(size_t bytes)
 
 void *sim_alloc(size_t bytes)
 {
-    return memset(take(bytes), 0, bytes);
+    return memset(sim_alloc_list(bytes), 0, bytes);
 }
 
 void *sim_copy(const void *from, size_t bytes)
 {
-    return memcpy(take(bytes), from, bytes);
+    return memcpy(sim_alloc_list(bytes), from, bytes);
 }
 
 void sim_loop_reset(void)

@@ -268,6 +268,8 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
         k->st = ST_UNAVAILABLE;
         return k;
     }
+    while (k->conn->calls && k->conn->calls->answered && k->conn->calls->ended)
+        k->conn->calls = k->conn->calls->next; /* nothing can happen to it any more */
     k->next = k->conn->calls;
     k->conn->calls = k;
     int64_t d = delay_along(k->conn, UP);

@@ -435,7 +435,7 @@ void oracle_begin(int server, const struct net_plan *p)
     g->life[server] = sim.node[server].life;
     memcpy(g->member, p->member, (size_t)p->n_members * sizeof *p->member);
     memcpy(g->shard, p->shard, (size_t)g->n_chunks * sizeof *p->shard);
-    g->read = sim_alloc(MAX_COUNTED * sizeof *g->read);
+    g->read = sim_alloc_list(MAX_COUNTED * sizeof *g->read);
     g->most = g->base && g->base->most > g->n_members ? g->base->most : g->n_members;
     for (int i = 0; i < SIM_CHUNKS; i++)
         g->known[i] = g->shadow[i].state.version = -1;
@@ -517,7 +517,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
             (n_slots() > 0 && now->idle != from->state.idle))
             differs("I2", g, chunk, now->version, "as it was handed over");
         s->n_counted = from->n_counted;
-        s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
+        s->counted = sim_alloc_list(MAX_COUNTED * sizeof *s->counted);
         if (from->n_counted > 0)
             memcpy(s->counted, from->counted, (size_t)s->n_counted * sizeof *s->counted);
     }
@@ -539,7 +539,7 @@ void oracle_version(struct oracle_place at, int64_t step, const float *value, co
 static void count_push(struct shadow *s, const struct sim_msg *m)
 {
     if (!s->counted)
-        s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
+        s->counted = sim_alloc_list(MAX_COUNTED * sizeof *s->counted);
     for (int i = 0; i < s->n_counted; i++)
         if (s->counted[i] == m->identity)
             sim_fail("I3", "a contribution to chunk %u, step %llu, of rank %u counted twice",

@@ -78,7 +78,8 @@ static inline bool sim_is_server(int node)
 
 /* Empties the heap of events, and frees the memory of the run before (loop.c). */
 void sim_loop_reset(void);
-void *sim_alloc(size_t bytes); /* returns zeroed memory, which lasts for the run */
+void *sim_alloc(size_t bytes);                  /* returns zeroed memory, which lasts for the run */
+void *sim_alloc_list(size_t bytes);             /* returns such memory, but does not clear it */
 void *sim_copy(const void *from, size_t bytes); /* copies the bytes to such memory */
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node);
 void sim_repost(struct sim_event *e, int64_t delay);
