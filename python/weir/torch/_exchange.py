@@ -1,17 +1,18 @@
 """Exchange: trains a module on Weir's servers."""
 from __future__ import annotations
 
+import collections
 import copy
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
 
-from .._library import Invalid, note
+from .._library import Invalid, Timeout, note
 from .._trace import Trace
 from ..member import Member, Step
 from . import _guards, _hooks
 from ._checks import Checks
-from ._device import Host
+from ._device import Device, Host, arithmetic, device_of
 from ._optimizer import OwnOptimizer
 from ._slots import Slot
 from ._ways import ByName, LocalSteps, Way
@@ -50,10 +51,10 @@ class Exchange:
     """Trains a module on Weir's servers. Iterating over it yields the job's steps. Members and
     servers may be killed, join and leave during training.
 
-    model: its parameters that require gradients are trained. They may have any dtype and device:
-        float32 parameters on the CPU use the member's memory, and the values of other parameters
-        are copied. Parameters that require no gradients keep each member's own values. A state dict
-        must be loaded before the first step.
+    model: its parameters that require gradients are trained. They may have any dtype and one
+        device: float32 parameters on the CPU use the member's memory, and the values of other
+        parameters are copied, those of a GPU while it computes. Parameters that require no
+        gradients keep each member's own values. A state dict must be loaded before the first step.
     optimizer: one of three.
         The name of an optimizer of the servers ("sgd", "momentum", "nesterov", "adagrad",
         "rmsprop", "adam", "adamw"): in each step the program makes one forward and one backward (or
@@ -101,8 +102,6 @@ class Exchange:
         self.local_steps = int(local_steps)
         self._way = _way(optimizer, self.local_steps, settings.get("batch_size"), backwards,
                          early and not _hooks.is_compiled(model), later, scheduler, scheduler_steps)
-        settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
-            torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
         for name in self._way.settings().keys() & settings.keys():
             raise Invalid("the setting %s belongs to the optimizer of the exchange; remove it from "
                           "the settings" % name)
@@ -117,6 +116,7 @@ class Exchange:
         self.counts = True  # False: the step's generation has ended, and the step will be repeated
         self._began = self._over = self._skipped = False
         self._checks: Optional[Checks] = None
+        self._device: Optional[torch.device] = None  # CUDA device of the parameters
         self._copies = Host()
         self._by_id: dict[int, Slot] = {}  # the parameters by id()
         # Number of the job's steps, if this member joins after the last one.
@@ -131,6 +131,11 @@ class Exchange:
         return self._way.early
 
     @property
+    def pinned_bytes(self) -> int:
+        """Size of the host memory that is pinned for copies to and from a GPU."""
+        return self._copies.pinned_bytes
+
+    @property
     def train_steps(self) -> int:
         """Number of the job's steps."""
         return self.step.train_steps if self.step is not None else int(self._train_steps)
@@ -138,6 +143,10 @@ class Exchange:
     def _begin(self) -> None:
         tensors = [(name, p, False) for name, p in self._way.parameters(self.model)]
         tensors += [(name, b, True) for name, b in _hooks.floating(self.model, self.buffers)]
+        self._device = device_of(self._outer, [t for _, t, _ in tensors])
+        if "arithmetic" not in self.settings:
+            self.member.set("arithmetic", "PyTorch %s, %s" % (torch.__version__, arithmetic(
+                self._device)))
         for name, t, average in tensors:
             if t.numel() == 0:  # for example in Linear(8, 0)
                 continue
@@ -156,6 +165,8 @@ class Exchange:
         """Adds hooks to tensors and modules. Must be called when the member has its memory."""
         for s in self.slots:
             s.begin(self.member, self._way.in_place)
+        if self._device is not None and self.slots:
+            self._copies = Device(self._device, self.slots)
         self._checks = Checks(self.model, self.slots)
         self._attached += self._way.attach(self)
         if self._trace:
@@ -179,15 +190,34 @@ class Exchange:
             return
         if any(s.pushed for s in late):
             self._finish()  # small parameters share a message, so all must be pushed before a wait
+            late = self._bring_early(late)
         for s in late:
             if not self.counts:
-                return
+                break
             begin = Trace.now()
             self.counts = self.member.wait(s.number)
             if self.counts:
                 self._bring(s)
             if self._trace:
                 self._trace.add("wait", "parameters of " + s.name, begin)
+        self._copies.arrive()
+
+    def _bring_early(self, late: list[Slot]) -> list[Slot]:
+        """Waits for all pushes. Brings values that arrive before the end of this wait, so that
+        their copies overlap with the rest of backward on a GPU. Returns the slots whose values have
+        not arrived."""
+        pushed: collections.deque[Slot] = collections.deque()
+        wanted = set(late)
+        for made in self._copies.pushes():
+            pushed.extend({made} & wanted)
+            try:
+                while pushed and self.counts:
+                    self.counts = self.member.wait(pushed[0].number, 0)
+                    if self.counts:
+                        self._bring(pushed.popleft())
+            except (Timeout, Invalid):  # Invalid: a parameter of the same message is not pushed yet
+                pass
+        return [s for s in late if not s.fresh]
 
     def _bring(self, s: Slot) -> None:
         s.bring(self._copies)
@@ -212,6 +242,7 @@ class Exchange:
                 self.counts = self.member.wait(s.number)
                 if self.counts:
                     self._bring(s)
+        self._copies.arrive()
         for s in left if self.counts else ():
             self._push(s)
 
@@ -239,6 +270,9 @@ class Exchange:
             if within is not None:
                 self.step = within
                 return within
+            for _ in self._copies.pushes():
+                pass
+            self._copies.settle()
         begin = Trace.now()
         step = self.member.next(early=self.early)
         if step is None:
@@ -253,9 +287,12 @@ class Exchange:
         for s in self.slots:
             # Values that have arrived in the step before stay, unless another start changed them.
             here = s.pushed and s.fresh and self.counts and not step.began
+            if not here and (s.fresh or not s.pushed):
+                self._copies.use(s)  # the program may have read the values since the push
             s.fresh, s.pushed, s.backwards = here, False, 0
             if not self.early and not here:
                 self._bring(s)
+        self._copies.arrive()
         self.counts, self._skipped = True, False
         self._checks.n_steps += 1
         self._checks.is_last = step.step + 1 >= step.train_steps
@@ -296,6 +333,7 @@ class Exchange:
             note("the job ended before this member joined, so the model keeps its own values; the "
                  "last values are in the servers' checkpoint")
         try:
+            self._copies.close()
             if self._trace:
                 self._trace.write()
         finally:

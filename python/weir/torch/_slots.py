@@ -20,6 +20,7 @@ class Slot:
         # begin().
         self.values = self.room = None
         self.in_place = False  # whether the tensor's memory is `values`
+        self._device = tensor.device
         self.fresh = False  # whether the tensor has the values of this step, or of the next one
         self.pushed = False  # whether this step's gradient was pushed
         self.backwards = 0  # number of gradients that backward has computed in this step
@@ -34,6 +35,7 @@ class Slot:
             flat = torch.frombuffer(member._view(name, self.number, True), dtype=torch.float32)
             return flat.view(self.tensor.shape)
         t = self.tensor
+        self._device = t.device
         self.values, self.room = view("weir_values"), view("weir_gradient")
         self.in_place = (in_place and not self.average and t.dtype == torch.float32 and
                          t.device.type == "cpu" and t.is_contiguous())
@@ -50,7 +52,7 @@ class Slot:
         return self.in_place and self.tensor.data_ptr() != self.values.data_ptr()
 
     def check(self) -> None:
-        if self.moved():
+        if self.moved() or self.tensor.device != self._device:
             raise Invalid("parameter '%s' has new memory since the first step (by .to(), "
                           ".double(), or assigned .data), and receives no values there; do that "
                           "before the first step, and copy values in place later" % self.name)

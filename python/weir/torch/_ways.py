@@ -66,7 +66,9 @@ class Way:
         samples = 0 if exchange._skipped else exchange.step.n_samples
         source = s.tensor if s.average else self.gradient(s.tensor)
         push = functools.partial(exchange.member.push, s.number, samples=samples)
-        if source is not None:
+        if exchange._skipped:
+            source = None
+        elif source is not None:
             source = source.detach().to_dense()  # an Embedding's gradient may be sparse
         elif exchange.step.n_regions == 0:
             # If no member has a gradient, the parameter and its state stay.
