@@ -134,9 +134,27 @@ static const struct param *find_begun(struct weir *w, int param)
     return begun ? p : NULL;
 }
 
+/* Returns true if the array of the parameter's values holds the change that was pushed, because the
+ * answer is not here yet, or will never be. */
+static bool holds_change(struct weir *w, int param)
+{
+    pthread_mutex_lock(&w->lock);
+    bool done = w->state == HANDLE_STOPPED && w->code == WEIR_DONE;
+    int64_t pushed = done || w->contributions != w->values ? 0 : w->params[param].pushed;
+    pthread_mutex_unlock(&w->lock);
+    return pushed > 0 && !weir_steps_is_here(w, param, pushed);
+}
+
 const float *weir_values(struct weir *w, int param)
 {
     const struct param *p = find_begun(w, param);
+    if (p && holds_change(w, param)) {
+        weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' has no values between its push and the answer: call weir_wait or weir_next first, and keep a copy in case that this member leaves",
+            p->name);
+        return NULL;
+    }
     return p ? w->values + p->first : NULL;
 }
 

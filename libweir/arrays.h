@@ -15,6 +15,8 @@ enum status weir_arrays_make_gradients(struct weir *w);
 /* Writes the first values of all parameters of the handle w. */
 enum status weir_arrays_write_first(void *w, float *values);
 void weir_arrays_free(struct weir *w);
+/* Returns true if the parameter's values of this step or a later one are here; does not wait. */
+bool weir_steps_is_here(struct weir *w, int param, int64_t step);
 void weir_errors_enter_first(
     bool enters); /* errors.c: this thread is in a function of first values */
 

@@ -3,6 +3,7 @@
  * pushes of a step, the member still pushes all of the step, since the step may count. */
 #include "member/steps.h"
 #include "base/clock.h"
+#include "libweir/arrays.h"
 #include "libweir/rates.h"
 #include "net/wire/lacking.h"
 #include <stdbool.h>
@@ -207,6 +208,11 @@ int weir_steps_param_ready(struct weir *w, int param, int64_t step)
     return code_of_wait(w, gathers ? ST_DEADLINE : wait_param(w, param, step, 0), 0);
 }
 
+bool weir_steps_is_here(struct weir *w, int param, int64_t step)
+{
+    return wait_param(w, param, step, 0) == ST_OK;
+}
+
 int weir_steps_check(struct weir *w)
 {
     return code_of_wait(w, w->updates.ops->wait(w->updates.ctx, 0, 0, 0, 0), 0);
@@ -289,12 +295,33 @@ int weir_wait(struct weir *w, int param, int timeout_ms)
     return code;
 }
 
+/* Returns a parameter whose pushed change waits, in the array of the values, for the rest of
+ * `param`'s chunk; -1: none. The caller holds the lock. */
+static int change_beside(const struct weir *w, int param)
+{
+    int chunk = w->chunks->params[param].first_chunk;
+    if (w->contributions != w->values || w->gather[chunk].n_missing == 0)
+        return -1;
+    for (int i = w->chunks->chunks[chunk].param; i < w->n_params; i++)
+        if (w->chunks->params[i].first_chunk == chunk && w->params[i].pushed == w->step + 1)
+            return i;
+    return -1;
+}
+
 static int pull_within(struct weir *w, int param, const struct within *in)
 {
     const struct net_param *p = &w->chunks->params[param];
     const struct updates *x = &w->updates;
     if (in->invalid)
         return WEIR_REBASED;
+    pthread_mutex_lock(&w->lock);
+    int beside = change_beside(w, param);
+    pthread_mutex_unlock(&w->lock);
+    if (beside >= 0)
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is sent together with '%.255s', which was pushed at step %lld: push this one too, or pull before the push",
+            w->params[param].name, w->params[beside].name, (long long)in->step);
     for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
         int64_t version = x->ops->version(x->ctx, c);
         enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);

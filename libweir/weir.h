@@ -79,10 +79,9 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
 /* Makes the parameter a statistic, which is not trained. In each step its new value is keep (0 to
  * 1) times the old value plus (1 - keep) times the mean of the pushed values. keep 1: constant. */
 int weir_param_average(struct weir *w, int param, double keep);
-/* Sets a function that writes the parameter's first values; the library then keeps no copy of them.
- * Any thread may call it, at the start and if the job restarts at its beginning. The values are the
- * same each time. A result other than 0 stops the handle. It may call what weir_log's `line` may.
- */
+/* Sets a function that writes the parameter's first values, the same each time; the library keeps
+ * no copy. Any thread may call it when the job starts at its beginning. Answers wait for its end.
+ * A result other than 0 stops the handle. It may call what weir_log's `line` may. */
 int weir_param_first_values(struct weir *w, int param,
                             int (*write)(void *ctx, int param, float *values), void *ctx);
 /* Sets the factors, finite and 0 or above, by which the job's learning rate and weight decay are
@@ -121,9 +120,10 @@ int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
  * order that depends on the setting `seed` and the pass. -1: the position is negative, or the
  * setting `join` is on and no step has begun, so that the job's seed is not here yet. */
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position);
-/* Returns the parameter's values, row-major; NULL until weir_next has returned WEIR_OK once. The
- * values of all parameters lie one after another, in pages without other memory; so do the arrays
- * of weir_gradient. A program with a GPU may therefore pin both ranges, rounded to whole pages. */
+/* Returns the parameter's values, row-major. NULL: weir_next has not returned WEIR_OK yet, or
+ * own_local_steps is set and the answer to the push is not here. All values lie one after another,
+ * in pages without other memory; so do the arrays of weir_gradient. So a program with a GPU may pin
+ * both ranges, rounded to whole pages. */
 const float *weir_values(struct weir *w, int param);
 /* Returns an array for the gradient, zeros at first, which servers on this host read without a
  * copy. Other memory may be pushed too. NULL until weir_next has returned WEIR_OK once. */

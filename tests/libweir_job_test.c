@@ -218,6 +218,7 @@ static void repeat_changes(struct librig *r)
     own_round(r, 1);
     assert_int_equal(weir_wait(r->w, 0, 0), WEIR_AGAIN);
     tiny_await(t, &t->n_push, 2 * MODEL_CHUNKS);
+    assert_null(weir_values(r->w, 0)); /* their array holds the change */
     tiny_stop(t);
     t->lose = 0;
     memset(t->pushed, 0, sizeof t->pushed);

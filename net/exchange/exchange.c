@@ -312,7 +312,8 @@ bool net_exchange_is_busy(struct net_exchange *x, int chunk)
         return false;
     pthread_mutex_lock(&x->lock);
     const struct exchange_chunk *c = &x->chunks[chunk];
-    int busy = exchange_session_status(x) == ST_OK && !c->ended && c->item.kind != PIECE_NONE;
+    bool busy =
+        exchange_session_status(x) == ST_OK && !c->ended && (c->item.kind != PIECE_NONE || c->late);
     pthread_mutex_unlock(&x->lock);
     return busy;
 }

@@ -317,7 +317,8 @@ class Exchange:
             if s.values is None and self.member.result == "done":  # this member has made no step
                 s.begin(self.member, False)
                 s.fresh = False
-            if not s.fresh and s.values is not None and not s.moved():
+            here = self.member.result == "done" or self._way.in_place
+            if here and not s.fresh and s.values is not None and not s.moved():
                 self._bring(s)
         for hook in self._attached:
             hook.remove()
