@@ -530,6 +530,25 @@ static void filled_gradient_that_is_marked_is_refused(void **state)
     }
 }
 
+/* A member may send a contribution again from memory in which a damaged answer has replaced zeros.
+ * It has counted, so it is not read again. */
+static void repeated_contribution_is_not_read(void **state)
+{
+    struct fixture f = {0};
+    struct net_job job = job_of(OPTIM_ADAM, 1);
+    float values[305] = {0};
+    const uint8_t marks = 4; /* lacks `c` */
+    const struct net_span span = {&marks, 1};
+    const struct net_frame_head head = {GENERATION, 0, 100};
+    const struct net_piece piece = {
+        .kind = PIECE_PUSH, .weight = 1, .lacking = {&span, 0, 1}, .payload.bytes = sizeof values};
+    setup(&f, &job);
+    assert_int_not_equal(store_rig_act(f.store, &head, piece, values, 0), PIECE_REFUSED);
+    values[304] = 0.5f;
+    assert_int_equal(store_rig_act(f.store, &head, piece, values, 0), PIECE_DUPLICATE);
+    teardown(&f);
+}
+
 int main(void)
 {
     return RUN_TESTS(versions_match_double_precision, each_contribution_counts_alone_in_async,
@@ -537,5 +556,5 @@ int main(void)
                      kept_negative_zero_stays_unless_versions_are_changes,
                      counts_move_with_the_chunks, counts_that_do_not_fit_are_refused,
                      refused_contribution_leaves_no_marks, marks_that_do_not_fit_are_refused,
-                     filled_gradient_that_is_marked_is_refused);
+                     filled_gradient_that_is_marked_is_refused, repeated_contribution_is_not_read);
 }

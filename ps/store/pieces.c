@@ -179,9 +179,7 @@ static struct chunk_state *validate_piece(struct store *s, const struct net_fram
     if (!check_lacking(s, c, piece, lacking, answer))
         return NULL;
     const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
-    bool fits =
-        check_content(s, c, piece, marks, answer) && check_zeros(s, c, piece, marks, answer);
-    return fits ? c : NULL;
+    return check_content(s, c, piece, marks, answer) ? c : NULL;
 }
 
 static void answer_present(const struct store *s, struct chunk_state *c, const struct arrival *a,
@@ -248,7 +246,7 @@ static bool count_push(struct store *s, struct chunk_state *c, const struct arri
                                 .lacking = a->lacking,
                                 .base = base_of(s, c, w, (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
-    if (!agree_on_rate(s, c, a, answer))
+    if (!check_zeros(s, c, a->piece, a->lacking, answer) || !agree_on_rate(s, c, a, answer))
         return false;
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
     enum status st = version_contribute(s, c, &from, &made, &bad);
