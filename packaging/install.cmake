@@ -54,7 +54,7 @@ install(FILES net/wire/weir.proto net/wire/report.proto DESTINATION ${data})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # The pages, and the files that they link to, at the same relative places.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
-        FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg")
 install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
         FILES_MATCHING PATTERN "*.md")
 install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
