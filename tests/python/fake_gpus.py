@@ -32,11 +32,13 @@ def card(i, load=IDLE, more=""):
 
 
 # A stand-in for a Python with PyTorch. It answers with versions if bench/gpu_train.py calls it with
-# -c, and otherwise prints $FAKE_TORCH.
+# -c, prints a line instead of bench/torch_gpu.py, and otherwise $FAKE_TORCH.
 TORCH = """#!%s
 import json, os, sys
 if sys.argv[1] == "-c":
     print("2.9.0 True True")
+elif "bench/torch_gpu.py" in sys.argv:
+    print("| stand-in |", *sys.argv[3:])
 else:
     assert os.environ["CUDA_VISIBLE_DEVICES"] == os.environ["FAKE_TORCH_VISIBLE"], os.environ
     print(json.dumps(dict({"images": 4, "seconds": 0.5, "loss": 2.3},

@@ -51,22 +51,25 @@ class GpuCheck(harness.Test):
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
                                        "GPU-00000000-0000-4000-8000-000000000000")
         said, report = self.check("--emulated", VIRTUAL_ENV=self.path("venv"), **env)
-        self.assertIn("gpu_check: all 30 stages passed on Emulated GPU", said)
+        self.assertIn("gpu_check: all 33 stages passed on Emulated GPU", said)
         self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)
         names = [name for name, _ in self.stages(said)]
-        self.assertEqual(len(names), 30)
+        self.assertEqual(len(names), 33)
         self.assertEqual(names[:2], ["self test", "first tests"])
         for row in ("tests", "compute-sanitizer memcheck, conformance", "two cards",
                     "compute-sanitizer racecheck, group", "self test",
                     "short training, beside PyTorch 2.9.0", "training, beside PyTorch 2.9.0",
-                    "bench_backend emulated mlp 8 bf16 1 1 graph none"):
+                    "bench_backend emulated mlp 8 bf16 1 1 graph none", "short weir.torch",
+                    "weir.torch, resnet18", "weir.torch, gpt"):
             self.assertIn(row, names)
             self.assertRegex(report, r"\n\| %s \| passed \| \d+ \| `" % re.escape(row))
         self.assertEqual(report.count(": GPU is running! "), 4)
         self.assertRegex(report, r"\n    1/\d+ Test +#\d+: kernel_cuda_\w+ \.* +Passed")
         self.assertRegex(report, r"\n\| mlp \| 8 \| fp32 \| host \| auto \| \d+ \| \d+ \|\n")
         self.assertRegex(report, r"\n    \| (eager|compiled) \| 8 \|")
+        for flags in ("--network=resnet18 --rounds=1", "--network=gpt"):
+            self.assertIn("\n    | stand-in | %s --device=cpu --rounds=1 " % flags, report)
         self.assertIn("\n    Emulated GPU (GPU-00000000-0000-4000-8000-000000000000, ", report)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
