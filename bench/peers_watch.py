@@ -113,6 +113,7 @@ class Watch:
     def add(self, role, pid):
         with self._lock:
             self.roots[pid] = role
+            self.roles.pop(pid, None)  # look() may have seen it before it was added
 
     def look(self):
         found = processes()

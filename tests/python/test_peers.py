@@ -2,6 +2,7 @@
 # label: unit
 import json
 import os
+import subprocess
 import sys
 
 import harness
@@ -148,6 +149,20 @@ class Watch(harness.Test):
         parent, cpu, size = peers_watch.parse_stat("12 (a) b (c) " + " ".join(fields))
         self.assertEqual((parent, size), (7, 3 * peers_watch.PAGE))
         self.assertAlmostEqual(cpu, 200 / peers_watch.TICK)
+
+    def test_process_has_role_of_its_root_at_once(self):
+        """A process is counted in the role of add(), even if it was seen before."""
+        watch = peers_watch.Watch(every=60)
+        p = subprocess.Popen(["sleep", "60"])
+        try:
+            watch.look()
+            watch.add("client 0", p.pid)
+            watch.look()
+            self.assertGreater(watch.peaks()[1], 0)
+        finally:
+            p.kill()
+            p.wait()
+            watch.close()
 
     def test_shared_page_counts_once_at_owner(self):
         """A segment counts for the process that has made it, whether it has pages in its page
