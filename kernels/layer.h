@@ -60,10 +60,11 @@ struct layer {
     int param[LAYER_MAX_PARAMS];
     int n_inputs;                /* number of inputs: one; for add and concat at least two */
     int input[LAYER_MAX_INPUTS]; /* numbers of the layers that it reads, or LAYER_INPUT_IMAGE */
-    float smoothing; /* softmax_xent: share of the label's weight that is spread over all classes */
-    int vocabulary;  /* embedding: it accepts the numbers 0 .. vocabulary-1 */
-    float slope;     /* leaky_relu: factor of negative values, 0 to 1 */
-    bool one_hot;    /* squared: labels are classes, with one output for each */
+    /* softmax_xent in training: share of the label's weight that is spread over all classes */
+    float smoothing;
+    int vocabulary; /* embedding: it accepts the numbers 0 .. vocabulary-1 */
+    float slope;    /* leaky_relu: factor of negative values, 0 to 1 */
+    bool one_hot;   /* squared: labels are classes, with one output for each */
 };
 
 /* Returns true if the convolution or dense layer adds a bias. */

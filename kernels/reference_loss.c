@@ -5,12 +5,13 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Returns the desired output for class k of sample s, by the sample's label or target. */
+/* Returns the desired output for class k of sample s, by the sample's label or target. Only
+ * training smooths labels. */
 static double aim_of(const struct reference *r, const struct layer *l, int s, int64_t k)
 {
     if (r->targets != NULL)
         return (double)r->targets[s * l->in.dim[0] + k];
-    double smoothing = (double)l->smoothing;
+    double smoothing = r->train ? (double)l->smoothing : 0;
     return (k == r->labels[s]) * (1 - smoothing) + smoothing / (double)l->in.dim[0];
 }
 

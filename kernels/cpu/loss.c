@@ -81,6 +81,7 @@ static enum status softmax_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     const struct loss *c = op->state;
     int64_t n = op->layer->in.dim[0];
+    double smoothing = train ? (double)op->layer->smoothing : 0;
     TRY(cpu_pass_call_run(pass, op, &c->to_rows));
     for (int s = 0; s < pass->n; s++) {
         const float *x = c->rows.data + s * n;
@@ -89,7 +90,7 @@ static enum status softmax_forward(struct cpu_pass *pass, int i, int train)
         if (!pass->plan->has_labels)
             continue;
         int label = pass->plan->labels[s];
-        double aim = softmax_aim(x, n, label, (double)op->layer->smoothing);
+        double aim = softmax_aim(x, n, label, smoothing);
         c->loss[s] = (double)log_sum + ((double)x[top] - aim);
         c->hit[s] = top == label;
     }

@@ -21,7 +21,7 @@ static enum status loss_forward(struct gpu_pass *pass, int i, int train)
                             .dx = op->dx != NULL ? *op->dx : NULL,
                             .loss = plan->d_result,
                             .hit = (int32_t *)(plan->d_result + pass->n),
-                            .smoothing = op->layer->smoothing};
+                            .smoothing = train ? op->layer->smoothing : 0};
     switch (op->layer->kind) {
     case LAYER_SIGMOID_XENT:
         return gpu_check_kernel(op, "sigmoid kernel", gpu_loss_sigmoid(plan->compute, &s));
