@@ -90,6 +90,13 @@ enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps. asked: number of steps before it was rounded up to
  * whole rounds. */
 void set_up_log_rounds(const struct net_job *job, int64_t asked);
+/* Reads the model (set_up_model.c). The data sets determine the values that the model leaves to
+ * them ("auto"). */
+enum status set_up_model_read(struct worker *w);
+/* Uses the model in the file of --evaluate or --predict, unless --model names one. */
+enum status set_up_model_choose(struct worker *w);
+/* Returns the request for the file of --init, --evaluate or --predict. */
+struct weights_request set_up_weights(const struct worker *w);
 /* Requests the job's settings from the servers if --join is set (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
 /* Returns the description of data and model for an export or a checkpoint. */
@@ -104,8 +111,6 @@ enum status set_up_threads(struct worker *w);
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
 /* set_up_events.c: creates the events of --logdir. */
 enum status set_up_events(struct worker *w);
-/* Returns the request for the file of --init, --evaluate or --predict. */
-struct weights_request set_up_weights(const struct worker *w);
 
 /* shutdown.c */
 
