@@ -288,6 +288,8 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||
+        floats_differ("label_smoothing", job->label_smoothing, other->label_smoothing, what,
+                      sizeof what) ||
         validation_differs(&job->validation, &other->validation, what, sizeof what) ||
         set_numbers_differ("batch_size", job->batch / steps, other->batch / steps, what,
                            sizeof what) ||

@@ -66,6 +66,9 @@ json_t *manifest_input_add(json_t *job, const struct net_job *from)
     if (ok && job_input_augments(&from->augment))
         ok = json_object_set_new(job, "augment",
                                  json_string(job_input_augment_text(&from->augment, augment))) == 0;
+    if (ok && from->label_smoothing > 0)
+        ok = json_object_set_new(job, "label_smoothing",
+                                 json_real((double)from->label_smoothing)) == 0;
     if (ok && from->rounding.n_bytes > 0)
         ok = json_object_set_new(job, "rounded", rounding_to_json(&from->rounding)) == 0;
     if (ok)
@@ -95,5 +98,7 @@ bool manifest_input_read(const json_t *job, struct net_job *to)
     if (augment && (!json_is_string(augment) ||
                     !job_input_augment_parse(json_string_value(augment), &to->augment)))
         return false;
-    return normal_read(job, to) && rounding_read(job, &to->rounding);
+    to->label_smoothing = (float)json_number_value(json_object_get(job, "label_smoothing"));
+    return to->label_smoothing >= 0 && to->label_smoothing < 1 && normal_read(job, to) &&
+           rounding_read(job, &to->rounding);
 }

@@ -103,6 +103,19 @@ static void rounding_is_kept(void **state)
     job.rounding.n_bytes = 0;
 }
 
+static void label_smoothing_is_kept(void **state)
+{
+    struct net_job got;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.label_smoothing == 0);
+    job.label_smoothing = 0.1f;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.label_smoothing == 0.1f);
+    job.label_smoothing = 1;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    job.label_smoothing = 0;
+}
+
 static void epochs_are_kept(void **state)
 {
     struct net_job got;
@@ -302,5 +315,6 @@ int main(void)
     return RUN_EACH(setup, teardown, kind_of_labels_is_kept, names_and_places_are_kept,
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
                     contributions_are_kept, rounding_is_kept, epochs_are_kept, factors_are_kept,
-                    local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept);
+                    local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept,
+                    label_smoothing_is_kept);
 }

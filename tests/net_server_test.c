@@ -150,7 +150,7 @@ static void joins_out_of_bounds_are_refused(void **state)
     good.job.version_dtype = DTYPE_F16;
     good.job.validation_split = 0.1;
     optim_defaults(OPTIM_ADAM, &good.job.optim);
-    for (int i = 0; i <= 8; i++) {
+    for (int i = 0; i <= 10; i++) {
         struct net_join join = good, got;
         struct chunks *chunks = NULL;
         uint8_t *data;
@@ -172,6 +172,7 @@ static void joins_out_of_bounds_are_refused(void **state)
             join.job.validation_split = 1;
         if (i == 8)
             join.job.validation_split = (double)NAN;
+        join.job.label_smoothing = i == 9 ? 1 : i == 10 ? NAN : 0.25f;
         assert_int_equal(message_join_pack(&join, &data, &n), ST_OK);
         enum status st = CAPTURE(message_join_unpack(data, n, &got, &chunks, why));
         free(data);
@@ -187,6 +188,7 @@ static void joins_out_of_bounds_are_refused(void **state)
         assert_int_equal(got.job.staleness, 4);
         assert_true(got.job.delay_compensation == 0.25f);
         assert_true(got.job.validation_split == 0.1);
+        assert_true(got.job.label_smoothing == 0.25f);
         assert_int_equal(got.job.aggregate, 2); /* 0 on the wire means all (two) workers */
         assert_int_equal(got.job.push_dtype, DTYPE_BF16);
         assert_int_equal(got.job.version_dtype, DTYPE_F16);

@@ -52,6 +52,8 @@ static void list_hparams(const struct worker *w, const struct net_job *job, stru
     const struct options *o = &w->opt;
     add_text(h, "model", w->model->name);
     add_optimizer(h, &o->optim);
+    if (o->label_smoothing > 0)
+        add_number(h, "label_smoothing", o->label_smoothing);
     add_number(h, "batch_size", (double)o->batch_size);
     add_number(h, "train_steps", (double)job->train_steps * job_local_steps(job));
     add_number(h, "seed", (double)o->seed);

@@ -31,6 +31,22 @@ static enum status freeze_params(struct worker *w)
     return ST_OK;
 }
 
+/* Applies --label_smoothing, which only training uses. */
+static enum status smooth_labels(struct worker *w)
+{
+    struct layer *loss = &w->model->layers[w->model->n_layers - 1];
+    if (w->opt.label_smoothing <= 0 || !w->train)
+        return ST_OK;
+    if (loss->kind != LAYER_SOFTMAX_XENT) {
+        LOG_E(
+            "--label_smoothing is for models that end with softmax_cross_entropy, but the model %s ends with %s; remove the flag",
+            w->model->name, model_type_name(loss->kind));
+        return ST_INVALID;
+    }
+    loss->smoothing = (float)w->opt.label_smoothing;
+    return ST_OK;
+}
+
 struct weights_request set_up_weights(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -51,6 +67,7 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
                               o->join ? "of the job" : set_up_weights(w).path, (int)o->hidden_units,
                               data, &w->model)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
+    TRY(smooth_labels(w));
     TRY(freeze_params(w));
     TRY(cut_model(w));
 done:

@@ -59,6 +59,7 @@ struct net_job {
     struct job_data data;
     struct job_normal normal;   /* applied to all samples */
     struct job_augment augment; /* applied to training samples */
+    float label_smoothing;      /* instead of the model's own, below 1; 0: as in the model */
     struct net_validation validation;
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* a member's libraries, for example "oneDNN v2.6.3,
                                               AVX2, 4 threads; vector loops AVX2"; in the servers'

@@ -134,6 +134,8 @@ static const char *problem(const void *message)
         return "local_steps does not fit train_steps or batch_size";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
+    if (!(from->label_smoothing >= 0 && from->label_smoothing < 1))
+        return "label_smoothing is out of bounds";
     if (from->n_mean != from->n_std)
         return no_normal;
     return is_printable(from->arithmetic) ? NULL
@@ -199,6 +201,7 @@ static const struct message_row rows[] = {
     NUMBER(OF, outer_unsaid, outer_unsaid, 0, JOB_OUTER_ALL, "outer_unsaid is out of bounds"),
     REAL(OF, epochs, epochs, 0, JOB_MAX_EPOCHS, "epochs is out of bounds"),
     ANY(OF, validation_split, validation_split),
+    ANY(OF, label_smoothing, label_smoothing),
     NUMBER(OF, batch_size, batch, 0, JOB_MAX_BATCH, "batch_size is out of bounds"),
     CHOICE(OF, sync_mode, sync_mode, JOB_SYNC_MODES, "sync_mode is not sync, async or ssp",
            .is_option = false),

@@ -249,6 +249,8 @@ static void adopt_samples(struct options *o, const struct net_job *job)
         o->standardize = job->data.standardized;
     if (!options_is_given(o, &o->typed.augment))
         o->augment = job->augment;
+    if (!options_is_given(o, &o->label_smoothing))
+        o->label_smoothing = (double)job->label_smoothing;
 }
 
 enum status options_adopt(struct options *o, const struct net_status *s)
@@ -324,6 +326,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .staleness = o->staleness,
                           .delay_compensation = o->delay_compensation,
                           .validation_split = o->validation_split,
+                          .label_smoothing = (float)o->label_smoothing,
                           .augment = o->augment,
                           .push_dtype = o->push_dtype,
                           .version_dtype = o->version_dtype,

@@ -61,6 +61,7 @@ struct options {
     char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
     const char *init, *init_map, *freeze; /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                 /* units of the first dense layer; 0: as in the model */
+    double label_smoothing;               /* 0: as in the model */
     int64_t train_steps;                  /* 0: by epochs */
     double epochs;                        /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;

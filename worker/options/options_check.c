@@ -392,7 +392,7 @@ static const char for_exchange[] =
     "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate outer_momentum tls_cert tls_key tls_ca token_file";
 /* Flags without effect with --evaluate and --predict. */
 static const char for_training[] =
-    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
+    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay label_smoothing on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
 
 static enum status check_unused(const struct options *o)
 {
