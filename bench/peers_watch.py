@@ -21,10 +21,9 @@ def parse_stat(text):
     return int(fields[1]), (int(fields[11]) + int(fields[12])) / TICK, int(fields[21]) * PAGE
 
 
-def parse_shared(text):
-    """Returns the bytes of RssShmem of the text of /proc/PID/status."""
-    found = re.search(r"^RssShmem:\s+(\d+) kB", text, re.M)
-    return int(found.group(1)) * 1024 if found else 0
+def parse_unshared(text):
+    """Returns the bytes of RssAnon and RssFile of the text of /proc/PID/status."""
+    return 1024 * sum(map(int, re.findall(r"^Rss(?:Anon|File):\s+(\d+) kB", text, re.M)))
 
 
 def own_segments(pid):
@@ -50,7 +49,7 @@ def own_memory(pid, rss):
         return rss
     try:
         with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as f:
-            return rss - parse_shared(f.read()) + segments
+            return parse_unshared(f.read()) + segments  # rss may be older than the segments
     except OSError:
         return rss
 
