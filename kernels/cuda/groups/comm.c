@@ -89,7 +89,7 @@ enum status gpu_comm_check(const struct gpu_comm *c)
     for (int i = 0; i < c->n; i++) {
         ncclResult_t noticed = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
-        if (code != ncclSuccess || noticed != ncclSuccess)
+        if (code != ncclSuccess || is_failure(noticed)) /* a later sum may be connecting cards */
             return log_failed_call(c, "ncclCommGetAsyncError",
                                    code != ncclSuccess ? code : noticed);
     }

@@ -110,11 +110,14 @@ void gpu_group_destroy(struct gpu_group *g)
     free(g);
 }
 
-static void group_fail(struct gpu_group *g, enum status why)
+/* Ends all sums of the group. Returns the reason, which is that of the first call: later failures
+ * are its consequences. */
+static enum status group_fail(struct gpu_group *g, enum status why)
 {
     pthread_mutex_lock(&g->lock);
     if (g->failed == ST_OK)
         g->failed = why;
+    why = g->failed;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
@@ -124,11 +127,12 @@ static void group_fail(struct gpu_group *g, enum status why)
         gpu_comm_abort(g->comm);
     g->comm_aborted = 1;
     pthread_mutex_unlock(&g->issue);
+    return why;
 }
 
 void gpu_group_cancel(struct gpu_group *g)
 {
-    group_fail(g, ST_CANCELLED);
+    (void)group_fail(g, ST_CANCELLED);
 }
 
 /* ---- members ---- */
@@ -305,7 +309,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
         return st;
     st = gpu_group_queue(g, layer);
     if (st != ST_OK)
-        group_fail(g, st);
+        st = group_fail(g, st);
     pthread_mutex_lock(&g->lock);
     g->queued[layer]++;
     pthread_cond_broadcast(&g->changed);
@@ -348,6 +352,6 @@ enum status gpu_group_wait(struct gpu_plan *plan, int layer)
     gpu_group_finish(plan, layer);
 done:
     if (st != ST_OK)
-        group_fail(g, st);
+        st = group_fail(g, st);
     return st;
 }
