@@ -271,9 +271,12 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
 }
 
 /* Returns the program's exit code. */
-static int exit_code_of(const struct worker *w, enum status st)
+static int exit_code_of(struct worker *w, enum status st)
 {
-    return w->ended_by ? 128 + w->ended_by : status_exit_code(st);
+    pthread_mutex_lock(&w->lock);
+    int sig = w->ended_by;
+    pthread_mutex_unlock(&w->lock);
+    return sig ? 128 + sig : status_exit_code(st);
 }
 
 /* Sends the servers a leave message. The servers do not wait for this worker after it, and may end.
