@@ -105,4 +105,35 @@ class GpuTrain(fake_gpus.Machine):
                       self.measure("--bin=/nowhere", status=77)[1])
 
 
+class Recipes(harness.Test):
+    """The fixed schedules of the bench on the CPU, with two seeds and little data."""
+
+    def measure(self, mnist_dir, status=0):
+        argv = [sys.executable, "-B", harness.source("bench/gpu_train.py"), "--cpu",
+                "--only_recipes", "--seeds=2", "--mnist_dir=" + mnist_dir, "--bin=" + harness.BIN,
+                "--worker_flag=--intra_op_threads=1"]
+        done = harness.capture(argv, 90)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def test_each_recipe_runs_with_each_seed(self):
+        harness.make_data(self.dir(), n_train=512, n_test=300)
+        out, err = self.measure(self.dir())
+        recipes = json.loads(out.strip().split("\n")[-1])["recipes"]
+        self.assertEqual({name: r["steps"] for name, r in recipes.items()},
+                         {"mnist_fast": 2, "deep_mnist": 2})
+        for name, r in recipes.items():
+            self.assertEqual([len(r["accuracy"]), len(r["seconds"])], [2, 2])
+            self.assertAlmostEqual(r["mean_accuracy"], sum(r["accuracy"]) / 2)
+            self.assertNotEqual(*r["accuracy"], "both seeds trained alike")
+            self.assertIn("seed 2 of 2: %s accuracy %.4f" % (name, r["accuracy"][1]), err)
+            self.assertIn("| %s | %.4f | " % (name, r["mean_accuracy"]), out)
+        self.assertIn("ON CPUS, to try the program; ", out)
+        self.assertIn("original MNIST, fixed schedules, mean of 2 seeds", out)
+
+    def test_missing_mnist_skips_recipes(self):
+        self.assertIn("gpu_train: missing: the original MNIST in /nowhere (scripts/get_mnist)",
+                      self.measure("/nowhere", status=77)[1])
+
+
 harness.main(__name__)
