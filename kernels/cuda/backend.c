@@ -10,6 +10,7 @@
 #include "kernels/cuda/plan/layers.h"
 #include "kernels/cuda/plan/libraries.h"
 #include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/resident/resident.h"
 #include "kernels/device_report.h"
 #include "kernels/plan_check.h"

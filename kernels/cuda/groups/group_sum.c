@@ -11,6 +11,7 @@
  * it adds the leader's share of all buckets, in the order of the GPUs. */
 #include "kernels/cuda/groups/comm.h"
 #include "kernels/cuda/groups/group.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/vector/vector.h"
 
 /* Alignment of tensors in a bucket, in floats. */

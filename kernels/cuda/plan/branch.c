@@ -26,6 +26,7 @@
  * that compute only some of the layers never have one. */
 #include "kernels/cuda/plan/branch.h"
 #include "base/log.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/tuning.h"
 #include <inttypes.h>
 #include <stdlib.h>

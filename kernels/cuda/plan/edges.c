@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/plan/branch.h"
+#include "kernels/cuda/plan/transfer.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -23,6 +23,7 @@
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/edges.h"
 #include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/tuning.h"
 #include <stdlib.h>
 

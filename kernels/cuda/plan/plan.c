@@ -10,6 +10,7 @@
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/edges.h"
 #include "kernels/cuda/plan/layers.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/resident/resident.h"
 #include <inttypes.h>
 #include <stdlib.h>

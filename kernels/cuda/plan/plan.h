@@ -171,20 +171,4 @@ enum status gpu_pass_conv_desc(struct gpu_pass *pass, const struct gpu_op *op, c
 enum status gpu_pass_backend_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                   cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 
-/* Creates an event (transfer.c). */
-enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out); /* no timing */
-enum status gpu_transfer_create(struct gpu_plan *plan);
-void gpu_transfer_destroy(struct gpu_plan *plan);
-enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
-/* Makes `compute` wait for the layer's parameters. */
-enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
-enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
-enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
-/* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. Element 0 is, or would
- * be, at d. The next function then moves the staged elements. */
-enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
-                                       int64_t hi);
-void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);
-enum status gpu_transfer_read_param(struct gpu_plan *plan, int param, float *dst);
-
 #endif

@@ -9,7 +9,7 @@
  * waits for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits
  * for `copied` before it writes the gradients of the next step. If gradients are sent in 16 bits,
  * `down` also rounds each just before its copy. */
-#include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/plan/transfer.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/memory/bind.h"
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/edges.h"
+#include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/resident/resident.h"
 #include "kernels/cuda/resident/steps.h"
 #include "kernels/tuning.h"

@@ -1,0 +1,25 @@
+/* kernels/cuda/plan/transfer.h - copies a plan's parameters to the device, and its gradients to the
+ * host; see transfer.c.
+ * Owns:    the events of these copies, the pinned ranges and the staging memory, which are fields
+ * of the plan. Threads: as for the plan. Errors: the plan's. */
+#ifndef KERNELS_CUDA_PLAN_TRANSFER_H
+#define KERNELS_CUDA_PLAN_TRANSFER_H
+#include "kernels/cuda/plan/plan.h"
+
+/* Creates an event without timing. */
+enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out);
+enum status gpu_transfer_create(struct gpu_plan *plan);
+void gpu_transfer_destroy(struct gpu_plan *plan);
+enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
+/* Makes `compute` wait for the layer's parameters. */
+enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
+enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
+enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
+/* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. Element 0 is, or would
+ * be, at d. The next function then moves the staged elements. */
+enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
+                                       int64_t hi);
+void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);
+enum status gpu_transfer_read_param(struct gpu_plan *plan, int param, float *dst);
+
+#endif
