@@ -6,7 +6,6 @@
  * floats: images NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps
  * that order. Inside, a backend chooses its layouts. It is a shared object libweir_<name>.so that
  * exports `const struct backend weir_backend` and its version (kernels/backend_abi.h).
- *
  * Threads: one thread at a time uses a plan; several plans run in parallel. Errors: ST_UNSUPPORTED,
  *          ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
 #ifndef KERNELS_BACKEND_H
@@ -37,12 +36,12 @@ struct backend_plan_config {
     int device;    /* device index, from 0 */
     int n_threads; /* CPU: threads inside one operation; >= 1 */
     int n_params;
-    const float *const
-        *params;         /* [n_params] host values in canonical layout, borrowed; see load_param */
-    float *const *grads; /* [n_params] host memory, borrowed; backward writes here. For batch norm's
-                            running statistics it writes those of the batch (variance with n-1) */
-    uint64_t seed;       /* seed of the dropout masks */
-    int inference_only;  /* the plan needs no backward, and so less memory */
+    const float *const *params; /* [n_params] host values in canonical layout, borrowed */
+    /* [n_params] host memory, borrowed; backward writes here. For batch norm's running statistics
+     * it writes those of the batch (variance with n-1) */
+    float *const *grads;
+    uint64_t seed;      /* seed of the dropout masks */
+    int inference_only; /* the plan needs no backward, and so less memory */
     /* Zero is the default of each field; a backend refuses a setting that it does not support. */
     uint64_t memory_limit_bytes;      /* GPU: limit of this plan's memory; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32, or BF16 if the CPU has the instructions */
@@ -57,12 +56,12 @@ struct backend_plan_config {
     enum dtype grads_dtype;   /* bf16 or fp16 */
     uint32_t tuning;          /* GPU: kernels/tuning.h */
     const uint8_t *rounded;   /* [n_layers] CPU, BF16: see set_rounded; NULL: by a rule */
+    const struct parts_config *parts; /* GPU: kernels/parts.h; copied; NULL: no parts */
 };
 
 struct plan; /* opaque, defined by the backend */
 struct backend_data;
 struct backend_device; /* kernels/device_report.h */
-struct resident_ops;
 struct backend {
     const char *name;        /* "cpu" */
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
@@ -128,8 +127,8 @@ struct backend {
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
     enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
-    /* Optional. Limits the memory of this process's plans on the device. 0: the limit is the free
-     * memory. reserve: allocates it at once. ST_BUSY after the device's first plan. */
+    /* Optional. Limits the memory of this process's plans on the device; 0: to the free memory.
+     * reserve: allocates it at once. ST_BUSY after the device's first plan. */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     /* Optional, BF16 only, between steps. rounded[i] 1: layer i rounds the factors of its products;
      * NULL: the built-in rule decides. */
@@ -137,6 +136,7 @@ struct backend {
     /* Optional. Calls part(ctx, k) once for each k < n on the threads with which plans of n_threads
      * compute on the calling thread, and returns when all calls have returned. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
+    const struct parts_ops *parts;       /* NULL: not supported; see kernels/parts.h */
     const struct resident_ops *resident; /* NULL: not supported; see kernels/resident.h */
     const struct device_report *report;  /* NULL: not supported; see kernels/device_report.h */
 };

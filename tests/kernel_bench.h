@@ -4,7 +4,7 @@
  * 1e-6. Threads: one at a time. Errors: fail the running test. */
 #ifndef TESTS_KERNEL_BENCH_H
 #define TESTS_KERNEL_BENCH_H
-#include "kernels/backend.h"
+#include "kernels/parts.h"
 #include "tests/kernel_reference.h"
 
 enum { BENCH_BATCH = 8, BENCH_SEED = 77 };
@@ -28,6 +28,7 @@ struct bench {
     struct reference *r;
     struct plan *plan;
     float *params[REFERENCE_MAX_PARAMS], *grads[REFERENCE_MAX_PARAMS];
+    struct parts_config parts; /* parts of the plans of bench_config */
     int64_t pixels;
     uint8_t *images, labels[BENCH_BATCH];
     const uint8_t *image[BENCH_BATCH];
@@ -47,10 +48,14 @@ struct bench *bench_create(const struct net *net);
 void bench_destroy(struct bench *b);
 /* Sets the parameters of the plan and of the reference; each `round` has other values. */
 void bench_params(struct bench *b, int round);
+/* Returns a config; it has parts if the backend supports them. */
 struct backend_plan_config bench_config(const struct bench *b, int n_threads, int inference_only);
 enum status bench_plan(struct bench *b, int n_threads, int inference_only);
 void bench_forward(struct bench *b, int first, int n, int train);
+/* Calls backward for all layers, and waits for their gradients, in parts if the plan has them. */
 void bench_backward(struct bench *b);
+/* Waits for the parts of a layer's gradients, which must all be finite. */
+void bench_wait_parts(struct bench *b, int layer);
 
 /* Results of a step, beside its gradients. */
 struct bench_outcome {
@@ -58,9 +63,9 @@ struct bench_outcome {
     int n_correct;
 };
 /* Runs a step like a worker: loads the parameters of a layer just before its forward, and waits for
- * its gradients when all backwards are queued (in an odd round one layer later, as a worker with
- * several devices does). bench_step() uses the samples that set_input has set, bench_step_of() the
- * first n samples of the bench. */
+ * its gradients when all backwards are queued: in parts if the plan has them. In an odd round it
+ * waits for whole layers, one layer later, as a worker with several devices does. bench_step() uses
+ * the samples that set_input has set, bench_step_of() the first n samples of the bench. */
 struct bench_outcome bench_step(struct bench *b, int round);
 struct bench_outcome bench_step_of(struct bench *b, int round, int n);
 /* Fails unless the outcome and the gradients of b have the same bits as those of a. */

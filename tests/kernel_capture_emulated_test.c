@@ -9,6 +9,7 @@
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,13 @@ static void (*fault_only)(const char *name);
 static const char *(*fault_name)(void);
 static long long (*fault_calls)(void);
 
-/* Creates a plan of the net, with rounded gradients on request. */
-static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t **grads16)
+/* Creates a plan of the net, with rounded gradients on request. part_elems 0: the bench's. */
+static struct bench *open_parts(const struct net *net, uint32_t tuning, uint16_t **grads16,
+                                int64_t part_elems)
 {
     struct bench *b = bench_create(net);
+    if (part_elems > 0)
+        b->parts.elems = part_elems;
     struct backend_plan_config cfg = bench_config(b, 1, 0);
     for (int k = 0; grads16 != NULL && k < b->r->n_params; k++)
         grads16[k] = (uint16_t *)b->grads[k];
@@ -32,6 +36,11 @@ static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t 
     cfg.tuning = tuning;
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     return b;
+}
+
+static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t **grads16)
+{
+    return open_parts(net, tuning, grads16, 0);
 }
 
 /* Runs a pass without training, and one that is abandoned half way. */
@@ -93,8 +102,10 @@ static int most_graphs(const struct bench *b)
 
 static void test_calls(void **state)
 {
+    enum { WHOLE = 1 << 20 }; /* elements of a part: each parameter is copied by one call */
     const struct net *net = &bench_nets[BENCH_DEEP];
-    struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
+    struct bench *a = open_parts(net, 0, NULL, WHOLE),
+                 *b = open_parts(net, TUNING_CAPTURE, NULL, WHOLE);
     assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0); /* the first step */
     bench_step_of(b, 0, BENCH_BATCH);
     bench_step_of(a, 0, BENCH_BATCH);
@@ -221,6 +232,70 @@ static void test_targets_and_labels(void **state)
     bench_destroy(b);
 }
 
+/* Returns the largest magnitude of the layer's gradients. */
+static float largest_of(const struct bench *b, int layer)
+{
+    const struct layer *l = &b->r->layers[layer];
+    float largest = 0;
+    for (int k = 0; k < l->n_params; k++)
+        for (int64_t i = 0; i < b->r->param_elems[l->param[k]]; i++)
+            largest = fmaxf(largest, fabsf(b->grads[l->param[k]][i]));
+    return largest;
+}
+
+/* Runs passes, and checks which layers' gradients are suspect. layer: the only suspect one; -1:
+ * none, -2: all. */
+static void check_suspects(struct bench *b, int layer)
+{
+    for (int pass = 0; pass < 3; pass++) {
+        bench_forward(b, 0, BENCH_BATCH, 1);
+        for (int i = b->r->n_layers - 1; i >= 0; i--)
+            assert_int_equal(backend->backward(b->plan, i), ST_OK);
+        for (int i = b->r->n_layers - 1; i >= 0; i--) {
+            bool suspect;
+            if (b->r->layers[i].n_params == 0)
+                continue;
+            assert_int_equal(backend->parts->check(b->plan, i, &suspect), ST_OK);
+            assert_int_equal(suspect, layer == -2 || i == layer);
+            assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
+        }
+    }
+}
+
+/* The backend finds gradients above a limit, and those that are not finite, again in each step. */
+static void check_parts(uint32_t tuning)
+{
+    const struct net *net = &bench_nets[BENCH_DEEP];
+    struct bench *b = open_plan(net, tuning, NULL);
+    struct backend_plan_config cfg = bench_config(b, 1, 0);
+    int of = 0, last = b->r->n_params - 1;
+    float *bias = b->params[last], value = bias[0]; /* bias of the last layer */
+    cfg.tuning = tuning;
+    check_suspects(b, -1);
+    for (int i = 0; i < b->r->n_layers; i++)
+        of = largest_of(b, i) > largest_of(b, of) ? i : of;
+    bias[0] = NAN;
+    assert_int_equal(backend->load_param(b->plan, last), ST_OK);
+    check_suspects(b, -2);
+    bias[0] = value;
+    assert_int_equal(backend->load_param(b->plan, last), ST_OK);
+    check_suspects(b, -1);
+    for (int k = 0; k < 2; k++) {
+        float largest = largest_of(b, of);
+        backend->plan_destroy(b->plan);
+        b->parts.largest_grad = k == 0 ? largest : nextafterf(largest, 0);
+        assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
+        check_suspects(b, k == 0 ? -1 : of);
+    }
+    bench_destroy(b);
+}
+
+static void test_suspect_gradients_are_found(void **state)
+{
+    check_parts(0);
+    check_parts(TUNING_CAPTURE);
+}
+
 int main(int argc, char **argv)
 {
     int status;
@@ -234,5 +309,5 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
     return RUN_TESTS(test_same_bits, test_calls, test_fallback, test_another_algorithm,
-                     test_targets_and_labels);
+                     test_targets_and_labels, test_suspect_gradients_are_found);
 }

@@ -3,6 +3,7 @@
  * gradient, so that an error appears only in the layer that causes it. The conformance suite (label
  * gpu) tests cuDNN, cuBLAS, streams, and properties of the hardware on a GPU. */
 #include "base/rng.h"
+#include "kernels/cuda/common/finite_kernels.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/reference_activation.h"
 #include "kernels/vector/dtype.h"
@@ -735,9 +736,39 @@ static void test_weighted_sums(void **state)
     }
 }
 
+/* Each value of two tensors is in turn too large, infinite or a NaN, of both signs. The values
+ * before and behind the tensors are NaNs. */
+static void test_values_above_the_limit_are_found(void **state)
+{
+    enum { N = 700, N_SHORT = 3 };
+    static const float limit = 65504, bad[] = {65520, INFINITY, NAN, 1e38f};
+    float x[2][N + 2];
+    for (int t = 0; t < 2; t++)
+        for (int k = 0; k < N + 2; k++)
+            x[t][k] = NAN;
+    struct gpu_finite f = {2, {x[0] + 1, x[1] + 1}, {N, N_SHORT}, limit};
+    for (int k = 0; k < N; k++)
+        x[0][k + 1] = x[1][k % N_SHORT + 1] = k % 2 ? limit : -limit;
+    int32_t found = 0;
+    assert_int_equal(gpu_finite_check(NULL, &f, &found), 0);
+    assert_int_equal(found, 0);
+    for (int k = 0; k < 8 * (N + N_SHORT); k++) {
+        int at = k / 8;
+        float *value = at < N ? &x[0][at + 1] : &x[1][at - N + 1], before = *value;
+        *value = k % 2 ? bad[k / 2 % 4] : -bad[k / 2 % 4];
+        found = 0;
+        assert_int_equal(gpu_finite_check(NULL, &f, &found), 0);
+        assert_int_equal(found, 1);
+        *value = before;
+        assert_int_equal(gpu_finite_check(NULL, &f, &found), 0);
+        assert_int_equal(found, 1); /* not written */
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(test_layers, test_activations_of_large_values, test_bias_gradient_is_split,
                      test_pixels, test_padding, test_softmax_ties, test_bias_relu_pool_in_one_pass,
-                     test_casts_are_the_hosts, test_weighted_sums);
+                     test_casts_are_the_hosts, test_weighted_sums,
+                     test_values_above_the_limit_are_found);
 }

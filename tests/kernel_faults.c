@@ -1,6 +1,7 @@
 /* tests/kernel_faults.c - see the header. */
 #include "tests/kernel_faults.h"
 #include "kernels/device_report.h"
+#include "kernels/parts.h"
 #include "kernels/resident.h"
 #include "kernels/vector/dtype.h"
 #include "tests/check.h"
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct parts_config parts = {.elems = 30, .largest_grad = 1e30f};
 static const struct backend *tested;
 static void (*fault_set)(long long number);
 
@@ -174,6 +176,24 @@ done:
     return st;
 }
 
+static enum status parts_wait(struct fault_job *j, int p)
+{
+    enum status st = ST_OK;
+    for (int i = j->r->n_layers - 1; i >= 0; i--) {
+        const struct layer *l = &j->r->layers[i];
+        bool suspect = true;
+        if (l->n_params == 0)
+            continue;
+        TRY(at(j, i, tested->parts->check(j->plan[p], i, &suspect)));
+        assert_false(suspect);
+        for (int k = 0; k < l->n_params; k++)
+            for (int64_t n = 0; n * parts.elems < j->r->param_elems[l->param[k]]; n++)
+                TRY(at(j, i, tested->parts->wait(j->plan[p], l->param[k], n)));
+    }
+done:
+    return st;
+}
+
 static enum status result(struct fault_job *j, int p)
 {
     float loss;
@@ -218,7 +238,7 @@ static enum status pass(struct fault_job *j, int first, int n)
     TRY(forwards(j, 0, 1));
     TRY(backwards(j, 0));
     TRY(result(j, 0));
-    TRY(grads_wait(j, 0));
+    TRY(first == 0 ? grads_wait(j, 0) : parts_wait(j, 0));
     note_grads(j);
     for (int k = 0; k < j->r->n_params; k++) {
         for (int64_t i = 0; i < j->r->param_elems[k]; i++)
@@ -233,6 +253,7 @@ enum status fault_work_outside(struct fault_job *j)
 {
     enum status st = ST_OK;
     struct backend_plan_config cfg = config(j);
+    cfg.parts = &parts;
     TRY(plan_create(j, &cfg, 0));
     TRY(pass(j, 0, FAULT_BATCH));
     TRY(pass(j, 4, FAULT_BATCH - 1));
@@ -251,6 +272,7 @@ static enum status rounded(struct fault_job *j, enum backend_precision precision
     enum status st = ST_OK;
     uint16_t *grads[REFERENCE_MAX_PARAMS] = {NULL};
     struct backend_plan_config cfg = config(j);
+    cfg.parts = &parts;
     cfg.precision = precision;
     cfg.grads16 = grads;
     cfg.grads_dtype = dtype;
@@ -261,7 +283,7 @@ static enum status rounded(struct fault_job *j, enum backend_precision precision
     TRY(input_set(j, j->plan[0], 0, FAULT_BATCH));
     TRY(forwards(j, 0, 1));
     TRY(backwards(j, 0));
-    TRY(grads_wait(j, 0));
+    TRY(parts_wait(j, 0));
     for (int k = 0; k < j->r->n_params; k++) {
         float decoded[1 << 12];
         size_t n = (size_t)j->r->param_elems[k];

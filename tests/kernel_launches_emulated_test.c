@@ -2,6 +2,7 @@
  * (kernels/cuda/common/kernels.h) refuse NULL pointers and invalid numbers. tests/emulation
  * compiles them as plain C++. The functions for a first convolution are tested in
  * kernel_conv_first_emulated_test. */
+#include "kernels/cuda/common/finite_kernels.h"
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/resident/steps.h"
@@ -22,6 +23,12 @@ static void test_values(void **state)
 {
     struct gpu_sum sum = {.n = 1, .src = {f}, .weight = {1.0f}}, many = {.n = GPU_SUM_MOST + 1};
     struct gpu_activation a = {GPU_TANH, 0, 4}, nothing = {GPU_TANH, 0, 0};
+    const struct gpu_finite finite = {1, {f}, {4}, 1};
+    const struct gpu_finite bad_finite[] = {{0, {f}, {4}, 1},
+                                            {LAYER_MAX_PARAMS + 1, {f}, {4}, 1},
+                                            {1, {NULL}, {4}, 1},
+                                            {2, {f, f}, {4, 0}, 1},
+                                            {1, {f}, {4}, -1}};
     REFUSED(gpu_activation_forward(NULL, &a, f, NULL));
     REFUSED(gpu_activation_forward(NULL, &nothing, f, g));
     REFUSED(gpu_activation_backward(NULL, &a, f, NULL, g));
@@ -38,6 +45,9 @@ static void test_values(void **state)
     REFUSED(gpu_cast_up(NULL, half, f, 0));
     REFUSED(gpu_cast_half(NULL, f, NULL, 4));
     REFUSED(gpu_cast_half(NULL, f, half, 0));
+    REFUSED(gpu_finite_check(NULL, &finite, NULL));
+    for (int k = 0; k < 5; k++)
+        REFUSED(gpu_finite_check(NULL, &bad_finite[k], whole));
     REFUSED(gpu_scale_pixels(NULL, bytes, f, 0));
     REFUSED(gpu_sum_weighted(NULL, &sum, NULL, 4));
     REFUSED(gpu_sum_weighted(NULL, &sum, g, 0));

@@ -2,6 +2,7 @@
  * with its own status and a log line that names the fault. Afterwards no memory of a card may be
  * missing. Needs the emulation (tests/emulation). Argument: the folder of its library. */
 #include "kernels/backend.h"
+#include "kernels/parts.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -151,6 +152,7 @@ static void test_group(void **state)
     float weight[MANY] = {1};
     struct backend_group_config cfg = {.n = MANY, .device = device, .weight = weight};
     struct backend_group *group = NULL;
+    struct parts_config parts = {.elems = 8};
     assert_int_equal(CAPTURE(backend->group_create(&cfg, &group)), ST_UNSUPPORTED);
     assert_said("more than 16 towers on device 0");
     cfg.n = 1;
@@ -168,6 +170,9 @@ static void test_group(void **state)
     b->cfg.grads_dtype = DTYPE_BF16;
     refused(b, ST_UNSUPPORTED, "gradients in bf16 of a group");
     b->cfg.grads16 = NULL;
+    b->cfg.parts = &parts;
+    refused(b, ST_UNSUPPORTED, "parts of 8 elements of a group are not supported");
+    b->cfg.parts = NULL;
     b->cfg.rank = 1;
     refused(b, ST_INVALID, "is not rank 1 of its group");
     b->cfg.rank = 0;
@@ -178,6 +183,12 @@ static void test_group(void **state)
     b->cfg.grads16 = grads16;
     b->cfg.grads_dtype = DTYPE_F32;
     refused(b, ST_UNSUPPORTED, "a plan outside a group supports bf16 and fp16");
+    b->cfg.grads16 = NULL;
+    b->cfg.parts = &parts;
+    parts.elems = 0;
+    refused(b, ST_UNSUPPORTED, "parts of 0 elements are not supported");
+    parts = (struct parts_config){.elems = 8, .largest_grad = -1};
+    refused(b, ST_UNSUPPORTED, "parts of 8 elements are not supported");
     bench_destroy(b);
     backend->group_destroy(group);
 }

@@ -59,6 +59,8 @@ static struct split *split_create(const struct net *net, int n,
         struct backend_plan_config cfg = bench_config(s->b, 1, 0);
         cfg.mine = s->part[p].mine;
         cfg.precision = precision;
+        if (backends[p]->parts == NULL)
+            cfg.parts = NULL;
         s->part[p].backend = backends[p];
         assert_int_equal(backends[p]->plan_create(&cfg, &s->part[p].plan), ST_OK);
     }

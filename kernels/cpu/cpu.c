@@ -68,8 +68,8 @@ static enum status config_check(const struct backend_plan_config *cfg)
             description);
         return ST_UNSUPPORTED;
     }
-    if (cfg->grads16 != NULL) {
-        LOG_E("CPU backend: it writes gradients only in fp32");
+    if (cfg->grads16 != NULL || cfg->parts != NULL) {
+        LOG_E("CPU backend: it writes gradients only in fp32, and as a whole");
         return ST_UNSUPPORTED;
     }
     return plan_check_layers(cfg, "CPU");

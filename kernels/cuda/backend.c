@@ -118,6 +118,12 @@ static enum status config_check(const struct backend_plan_config *cfg)
         LOG_E("CUDA backend: precision %d is unknown", (int)cfg->precision);
         return ST_UNSUPPORTED;
     }
+    if (cfg->parts != NULL &&
+        (cfg->group != NULL || cfg->parts->elems < 1 || !(cfg->parts->largest_grad >= 0))) {
+        LOG_E("CUDA backend: parts of %lld elements%s are not supported",
+              (long long)cfg->parts->elems, cfg->group != NULL ? " of a group" : "");
+        return ST_UNSUPPORTED;
+    }
     TRY(plan_check_layers(cfg, "CUDA"));
     if (cfg->group != NULL && cfg->mine != NULL) {
         LOG_E("CUDA backend: a plan with only a part of the layers cannot be in a group");
@@ -257,6 +263,29 @@ static enum status wait_grads(struct plan *p, int layer)
     TRY(device_select(plan));
     TRY(plan->member != NULL ? gpu_group_wait(plan, layer)
                              : gpu_transfer_wait_download(plan, layer));
+done:
+    return st;
+}
+
+static enum status wait_part(struct plan *p, int param, int64_t part)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = gpu_plan_of(p);
+    CHECK(param >= 0 && param < plan->cfg.n_params && plan->params[param].layer >= 0);
+    CHECK(part >= 0 && part < plan->params[param].n_parts);
+    TRY(device_select(plan));
+    TRY(gpu_transfer_wait_part(plan, param, part));
+done:
+    return st;
+}
+
+static enum status check_grads(struct plan *p, int layer, bool *suspect)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = gpu_plan_of(p);
+    CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->suspect != NULL);
+    TRY(device_select(plan));
+    TRY(gpu_transfer_checked(plan, layer, suspect));
 done:
     return st;
 }
@@ -418,6 +447,8 @@ static const struct resident_ops resident = {
     .is_graph = is_graph,
 };
 
+static const struct parts_ops parts = {wait_part, check_grads};
+
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
 
 /* The libraries and their versions; written once, when the shared object is loaded. */
@@ -464,6 +495,7 @@ const struct backend weir_backend = {
     .group_create = group_create,
     .group_destroy = group_destroy,
     .group_cancel = group_cancel,
+    .parts = &parts,
     .resident = &resident,
     .report = &report,
 };

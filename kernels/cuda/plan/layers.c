@@ -94,6 +94,7 @@ static enum status queue_backward(struct gpu_plan *plan, int layer, unsigned ext
     if (has_params) {
         TRY(gpu_check_cuda(op, "cudaEventRecord",
                            event_record(plan->compute, plan->used[layer], external)));
+        TRY(gpu_transfer_check(plan, layer));
         TRY(gpu_check_cuda(
             op, "cudaEventRecord",
             event_record(gpu_branch_stream(plan, layer), plan->ready[layer], external)));

@@ -387,6 +387,8 @@ enum status gpu_plan_create(const struct backend_plan_config *cfg, struct gpu_pl
     if (plan == NULL)
         return gpu_check_no_host_memory();
     plan->cfg = *cfg;
+    if (cfg->parts != NULL)
+        plan->parts = *cfg->parts;
     TRY(records_create(plan));
     TRY(device_open(plan));
     ops_init(plan);

@@ -22,6 +22,7 @@
 #include "kernels/cuda/memory/pin.h"
 #include "kernels/cuda/plan/diffs.h"
 #include "kernels/cuda/plan/input.h"
+#include "kernels/parts.h"
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -69,13 +70,17 @@ struct gpu_param {
     struct gpu_pieces in, out;
     uint8_t *staged_in, *staged_out; /* pinned: head, then tail */
     cudaEvent_t loaded;              /* the last copy to the device has ended */
+    int64_t n_parts;                 /* number of parts of the gradient; 1 without cfg.parts */
+    /* [n_parts] the part is on the host; NULL: there is one part, see copied[layer] */
+    cudaEvent_t *fetched;
 };
 
 enum { GPU_CAST_X, GPU_CAST_W, GPU_CAST_Y, GPU_CAST_BIAS, GPU_N_CASTS };
 
 struct gpu_plan {
     struct backend_plan_config cfg;
-    struct graph_node *node; /* [n_layers] */
+    struct parts_config parts; /* elems 0: no parts */
+    struct graph_node *node;   /* [n_layers] */
     int image_readers;
     struct gpu_diffs diffs;
     struct gpu_edges_crossing *crossing; /* [n_layers] (edges.h) */
@@ -89,7 +94,8 @@ struct gpu_plan {
     cudaEvent_t *used;           /* [n_layers] `compute` has read the layer's parameters */
     cudaEvent_t *ready, *copied; /* [n_layers] gradients are on the device; on the host */
     struct gpu_range_list pins;
-    void *staging; /* pinned: heads and tails of all parameters */
+    void *staging;    /* pinned: heads and tails of all parameters */
+    int32_t *suspect; /* [n_layers] pinned: 1 if a gradient may be bad; NULL: not checked */
     struct gpu_pass *pass[2], *now;
     uint8_t *host_in, *d_in;     /* blocks of the input: pinned on the host, and on the device */
     struct gpu_input host, d;    /* positions of the parts in host_in and in d_in */

@@ -8,8 +8,14 @@
  * branch (branch.h). `down` waits for `ready`, copies, and records the event `copied`. The caller
  * waits for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits
  * for `copied` before it writes the gradients of the next step. If gradients are sent in 16 bits,
- * `down` also rounds each just before its copy. */
+ * `down` also rounds each just before its copy.
+ *
+ * If the plan has parts, an event also marks the end of each part's copy, and a kernel before
+ * `ready` searches the gradients of a layer for bad values. It writes what it finds to pinned
+ * memory, which the host reads behind `ready`, and clears for the next step. */
 #include "kernels/cuda/plan/transfer.h"
+#include "kernels/cuda/common/finite_kernels.h"
+#include "kernels/cuda/plan/branch.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +62,38 @@ static enum status blocks_pin(struct gpu_plan *plan)
     TRY(gpu_pin(ranges, n, &plan->pins));
 done:
     free(ranges);
+    return st;
+}
+
+/* Returns the element behind the part. */
+static int64_t part_end(const struct gpu_plan *plan, const struct gpu_param *p, int64_t part)
+{
+    return part + 1 < p->n_parts ? (part + 1) * plan->parts.elems : p->elems;
+}
+
+static enum status parts_create(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    size_t bytes = (size_t)plan->cfg.n_layers * sizeof *plan->suspect;
+    for (int k = 0; k < plan->cfg.n_params; k++)
+        plan->params[k].n_parts = 1;
+    if (plan->parts.elems == 0 || plan->cfg.inference_only)
+        return ST_OK;
+    TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&plan->suspect, bytes, cudaHostAllocDefault)));
+    memset(plan->suspect, 0, bytes);
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        struct gpu_param *p = &plan->params[k];
+        if (p->layer < 0 || p->elems <= plan->parts.elems)
+            continue;
+        int64_t n_parts = (p->elems + plan->parts.elems - 1) / plan->parts.elems;
+        p->fetched = calloc((size_t)n_parts, sizeof(*p->fetched));
+        if (p->fetched == NULL)
+            return gpu_check_no_host_memory();
+        for (p->n_parts = 0; p->n_parts < n_parts; p->n_parts++)
+            TRY(gpu_transfer_event_create(NULL, &p->fetched[p->n_parts]));
+    }
+done:
     return st;
 }
 
@@ -122,6 +160,7 @@ enum status gpu_transfer_create(struct gpu_plan *plan)
         TRY(gpu_transfer_event_create(NULL, &plan->params[k].loaded));
     TRY(blocks_pin(plan));
     TRY(staging_create(plan));
+    TRY(parts_create(plan));
 done:
     return st;
 }
@@ -134,8 +173,13 @@ static void event_destroy(cudaEvent_t event)
 
 void gpu_transfer_destroy(struct gpu_plan *plan)
 {
-    for (int k = 0; plan->params != NULL && k < plan->cfg.n_params; k++)
-        event_destroy(plan->params[k].loaded);
+    for (int k = 0; plan->params != NULL && k < plan->cfg.n_params; k++) {
+        const struct gpu_param *p = &plan->params[k];
+        event_destroy(p->loaded);
+        for (int64_t part = 0; p->fetched != NULL && part < p->n_parts; part++)
+            event_destroy(p->fetched[part]);
+        free(p->fetched);
+    }
     for (int i = 0; plan->used != NULL && i < plan->cfg.n_layers; i++)
         event_destroy(plan->used[i]);
     for (int i = 0; plan->ready != NULL && i < plan->cfg.n_layers; i++)
@@ -144,6 +188,8 @@ void gpu_transfer_destroy(struct gpu_plan *plan)
         event_destroy(plan->copied[i]);
     event_destroy(plan->result_ready);
     event_destroy(plan->input_read);
+    if (plan->suspect != NULL)
+        cudaFreeHost(plan->suspect);
     if (plan->staging != NULL)
         cudaFreeHost(plan->staging);
     if (plan->pins.n > 0 || plan->pins.ranges != NULL)
@@ -276,7 +322,12 @@ enum status gpu_transfer_download(struct gpu_plan *plan, int layer)
         const void *from = p->d_grad16 != NULL ? (const void *)p->d_grad16 : p->d_grad;
         if (p->d_grad16 != NULL)
             TRY(grad_round(plan, p));
-        TRY(gpu_transfer_download_part(plan, l->param[k], from, 0, p->elems));
+        for (int64_t part = 0, at = 0; part < p->n_parts; at = part_end(plan, p, part++)) {
+            TRY(gpu_transfer_download_part(plan, l->param[k], from, at, part_end(plan, p, part)));
+            if (p->fetched != NULL)
+                TRY(gpu_check_cuda(op, "cudaEventRecord",
+                                   cudaEventRecord(p->fetched[part], plan->down)));
+        }
     }
     TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
 done:
@@ -293,6 +344,43 @@ enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer)
     TRY(gpu_check_cuda(op, "cudaEventSynchronize", cudaEventSynchronize(plan->copied[layer])));
     for (int k = 0; k < l->n_params; k++)
         gpu_transfer_download_place(plan, l->param[k], 0, plan->params[l->param[k]].elems);
+done:
+    return st;
+}
+
+enum status gpu_transfer_wait_part(struct gpu_plan *plan, int param, int64_t part)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    cudaEvent_t event = p->fetched != NULL ? p->fetched[part] : plan->copied[p->layer];
+    TRY(gpu_check_cuda(&plan->ops[p->layer], "cudaEventSynchronize", cudaEventSynchronize(event)));
+    gpu_transfer_download_place(plan, param, part * plan->parts.elems, part_end(plan, p, part));
+done:
+    return st;
+}
+
+enum status gpu_transfer_check(struct gpu_plan *plan, int layer)
+{
+    const struct gpu_op *op = &plan->ops[layer];
+    struct gpu_finite f = {.n = op->layer->n_params, .limit = plan->parts.largest_grad};
+    if (plan->suspect == NULL)
+        return ST_OK;
+    for (int k = 0; k < f.n; k++) {
+        f.x[k] = plan->params[op->layer->param[k]].d_grad;
+        f.elems[k] = plan->params[op->layer->param[k]].elems;
+    }
+    return gpu_check_kernel(
+        op, "finite check kernel",
+        gpu_finite_check(gpu_branch_stream(plan, layer), &f, &plan->suspect[layer]));
+}
+
+enum status gpu_transfer_checked(struct gpu_plan *plan, int layer, bool *suspect)
+{
+    enum status st = ST_OK;
+    TRY(gpu_check_cuda(&plan->ops[layer], "cudaEventSynchronize",
+                       cudaEventSynchronize(plan->ready[layer])));
+    *suspect = plan->suspect[layer] != 0;
+    plan->suspect[layer] = 0;
 done:
     return st;
 }
