@@ -63,6 +63,7 @@ static struct {
     int64_t version[TIMELINE_MAX_CHUNKS];
     struct timeline_chunk last[TIMELINE_MAX_CHUNKS], seen[TIMELINE_STEPS][TIMELINE_MAX_CHUNKS];
     double begin_us[TIMELINE_STEPS];
+    int n_host_checks;
 } job;
 
 static enum status job_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
@@ -127,6 +128,7 @@ size_t __wrap_finite_first_above(enum dtype d, const void *src, size_t n, float 
 /* Adds the duration of the worker's check of its gradients. */
 size_t __wrap_finite_first_above(enum dtype d, const void *src, size_t n, float limit)
 {
+    job.n_host_checks++;
     emulated.reach(emulated.now() + (double)dtype_bytes(d, n) / check_bytes_per_us);
     return __real_finite_first_above(d, src, n, limit);
 }
@@ -199,6 +201,7 @@ void timeline_run(const struct timeline_config *cfg, struct timeline *out)
     out->end_us = job.begin_us[TIMELINE_STEPS - 1];
     out->n_chunks = chunks->n_chunks;
     memcpy(out->chunk, job.seen[TIMELINE_STEPS - 2], sizeof out->chunk);
+    out->n_host_checks = job.n_host_checks;
     out->spans = emulated.spans(&out->n_spans);
     free(job.params);
     chunks_destroy(chunks);

@@ -32,6 +32,7 @@ struct timeline {
     struct timeline_chunk chunk[TIMELINE_MAX_CHUNKS];
     const struct emulation_span *spans; /* [n_spans] the card's work in all steps */
     int n_spans;
+    int n_host_checks; /* number of the worker's own checks of gradients in all steps */
 };
 
 void timeline_run(const struct timeline_config *cfg, struct timeline *out);

@@ -76,6 +76,20 @@ static void test_chunks_are_pushed_after_their_download(void **state)
     }
 }
 
+/* The card is still copying the next chunk when a chunk is pushed. */
+static void test_chunks_are_pushed_during_the_next_download(void **state)
+{
+    int n = 0;
+    for (int i = 0; i + 1 < line.n_chunks; i++) {
+        const struct timeline_chunk *c = &line.chunk[i], *next = c + 1;
+        if (c->bytes < CHUNKS_DEFAULT_BYTES || next->bytes < CHUNKS_DEFAULT_BYTES)
+            continue;
+        assert_true(c->push_us < copy_of(ENGINE_TO_HOST, next->gradient)->end_us);
+        n++;
+    }
+    assert_true(n > 0);
+}
+
 /* Returns the last launch of the kernel in the step. */
 static const struct emulation_span *launch_of(const char *kernel)
 {
@@ -104,6 +118,12 @@ static void test_lower_layers_compute_during_downloads(void **state)
     assert_true(product->queued_us < large_end_us());
     assert_true(product->begin_us < large_end_us());
     assert_true(launch_of("weir_conv_first_sum")->queued_us < large_end_us());
+}
+
+static void test_only_the_card_checks_gradients(void **state)
+{
+    assert_int_equal(line.n_host_checks, 0);
+    assert_non_null(launch_of("weir_finite"));
 }
 
 static int draw(int argc, char **argv)
@@ -138,8 +158,9 @@ int main(int argc, char **argv)
     }
     if (argc > 1)
         return draw(argc, argv);
-    return RUN_GROUP(run_line, NULL, test_copies_in_one_direction_share_an_engine,
-                     test_work_begins_after_it_is_queued,
-                     test_chunks_are_pushed_after_their_download,
-                     test_lower_layers_compute_during_downloads);
+    return RUN_GROUP(
+        run_line, NULL, test_copies_in_one_direction_share_an_engine,
+        test_work_begins_after_it_is_queued, test_chunks_are_pushed_after_their_download,
+        test_chunks_are_pushed_during_the_next_download, test_lower_layers_compute_during_downloads,
+        test_only_the_card_checks_gradients);
 }

@@ -10,6 +10,7 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernels/parts.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ struct split_tower {
     uint8_t *is_fetched; /* [n_layers] this step's output is in crossing */
     uint8_t *trains;     /* [n_layers] the layer, or one before it, has parameters */
     int *layer_of_param; /* [n_params] */
+    bool has_parts;
 };
 
 static int stage_of(const struct split_tower *s, int layer)
@@ -150,8 +152,11 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
         pc.deterministic = cfg->device[i].deterministic;
         pc.tuning = cfg->device[i].tuning;
         pc.mine = s->stage[i].n_layers < pc.n_layers ? s->stage[i].mine : NULL;
+        s->has_parts = pc.parts && !pc.mine && s->stage[i].backend->parts;
+        pc.parts = s->has_parts ? pc.parts : NULL;
         TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
     }
+    s->cfg.plan.parts = NULL; /* borrowed for the call */
 done:
     if (st == ST_OK)
         *out = s;
@@ -383,6 +388,32 @@ int split_tower_backward_lead(const struct split_tower *s)
         is_late |= s->stage[i].plan && s->stage[i].backend->wait_grads;
     }
     return is_late && n_plans == 1 ? s->cfg.plan.n_layers : is_late;
+}
+
+bool split_tower_has_parts(const struct split_tower *s)
+{
+    return s->has_parts;
+}
+
+enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part)
+{
+    struct stage *g = stage_at(s, s->layer_of_param[param]);
+    return g->backend->parts->wait(g->plan, param, part);
+}
+
+enum status split_tower_check_grads(struct split_tower *s, int layer, bool *suspect)
+{
+    struct stage *g = stage_at(s, layer);
+    return g->backend->parts->check(g->plan, layer, suspect);
+}
+
+enum status split_tower_finish(struct split_tower *s)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < s->cfg.n && st == ST_OK; i++)
+        if (s->stage[i].plan && s->stage[i].backend->finish)
+            st = s->stage[i].backend->finish(s->stage[i].plan);
+    return st;
 }
 
 enum status split_tower_wait_grads(struct split_tower *s, int layer)

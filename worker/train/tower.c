@@ -4,6 +4,8 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernels/parts.h"
+#include "worker/train/largest_grad.h"
 #include <stdlib.h>
 
 static enum status no_memory(const struct tower *t, const char *what)
@@ -69,6 +71,9 @@ static enum status make_stages(struct tower *t, const struct tower_member *membe
     enum status st = ST_OK;
     const struct trainer_config *cfg = t->cfg;
     const struct tower_spec *spec = &t->spec;
+    struct parts_config parts = {.elems = tower_part_elems(cfg),
+                                 .largest_grad = largest_grad_in_any_case(cfg)};
+    bool in_parts = !inference && cfg->n_towers == 1 && !(member && member->group);
     struct split_tower_config sc = {
         .plan =
             {
@@ -85,6 +90,7 @@ static enum status make_stages(struct tower *t, const struct tower_member *membe
                 .inference_only = inference,
                 .group = member ? member->group : NULL,
                 .rank = member ? member->rank : 0,
+                .parts = in_parts ? &parts : NULL,
             },
         .n = 1 + spec->n_others,
         .after = cfg->model->after,

@@ -47,6 +47,13 @@ struct tower_member {
     const struct tower *first; /* tower of rank 0, whose gradients it uses; NULL: this tower */
 };
 
+/* Returns the length of a part of a parameter (kernels/parts.h): that of the chunks, so a chunk has
+ * either one part or several whole parameters. */
+static inline int64_t tower_part_elems(const struct trainer_config *cfg)
+{
+    return cfg->chunks->chunk_bytes / (int64_t)sizeof(float);
+}
+
 /* Creates the index-th tower; member NULL: not in a group. */
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          const struct tower_member *member, struct tower **out);

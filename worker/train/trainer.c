@@ -217,7 +217,12 @@ static enum status begin_again(struct trainer *t, int *again)
 {
     struct updates *x = t->cfg.updates;
     struct net_start start;
-    enum status st = x->ops->start(x->ctx, &start);
+    enum status st = ST_OK;
+    /* queued copies read parameters and write gradients, which the start changes */
+    for (int i = 0; i < t->cfg.n_towers && st == ST_OK; i++)
+        st = split_tower_finish(t->towers[i]->stages);
+    if (st == ST_OK)
+        st = x->ops->start(x->ctx, &start);
     t->result.left = st == ST_CANCELLED && !trainer_state_is_stopped(t) && x->ops->is_leaving &&
                      x->ops->is_leaving(x->ctx);
     *again = st == ST_OK;
@@ -440,6 +445,7 @@ static enum status towers_make(struct trainer *t)
             member.first = t->towers[i];
     }
     trainer_push_list_contributions(t);
+    t->by_parts = t->cfg.n_towers == 1 && split_tower_has_parts(t->towers[0]->stages);
     t->crew = (struct crew){t->cfg.towers[0].own.backend->spread, t->cfg.towers[0].own.n_threads,
                             t->cfg.threads};
     if (t->cfg.updates->ops->set_crew)
@@ -481,7 +487,8 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     t->pushed = calloc(n_layers, sizeof *t->pushed);
     t->share = calloc(n_towers, sizeof *t->share);
     t->contributions = calloc(n_towers, sizeof *t->contributions);
-    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->contributions) {
+    t->fetched = calloc((size_t)cfg->chunks->n_params, 1);
+    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->contributions || !t->fetched) {
         st = no_memory(cfg->n_towers);
         goto done;
     }
@@ -521,6 +528,7 @@ void trainer_destroy(struct trainer *t)
     free(t->pushed);
     free(t->share);
     free(t->contributions);
+    free(t->fetched);
     free(t->rounded);
     free(t);
 }

@@ -10,9 +10,8 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
-#include "net/wire/job.h"
+#include "worker/train/largest_grad.h"
 #include "worker/train/trainer_impl.h"
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,15 +26,6 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
-/* Returns the largest accepted magnitude: contributions of this magnitude from as many workers as a
- * job may have, multiplied by their weights, still have a finite sum. This worker refuses a larger
- * value before it pushes any chunk of the step; a server would refuse only the chunk with the
- * value. */
-static float largest_summand(const struct trainer *t)
-{
-    return (float)((double)FLT_MAX / ((double)t->cfg.batch * 2 * JOB_MAX_WORKERS));
-}
-
 /* Searches like finite_first_misfit, and also for values above the largest accepted magnitude. */
 static size_t first_misfit(const struct trainer *t, const struct net_param *p, const float *src,
                            size_t n)
@@ -44,7 +34,7 @@ static size_t first_misfit(const struct trainer *t, const struct net_param *p, c
     enum dtype d = pushed_as(t, p);
     if (d == DTYPE_F16 || clipped)
         return finite_first_misfit(d, src, n);
-    return finite_first_above(DTYPE_F32, src, n, largest_summand(t));
+    return finite_first_above(DTYPE_F32, src, n, largest_grad_to_sum(&t->cfg));
 }
 
 struct search {
@@ -60,7 +50,7 @@ static void search_range(void *ctx, size_t first, size_t n)
     const struct net_param *p = &s->t->cfg.chunks->params[s->param];
     size_t at = w->grads16
                     ? finite_first_above(s->t->cfg.push_dtype, w->grad16_of[s->param] + first, n,
-                                         largest_summand(s->t))
+                                         largest_grad_to_sum(&s->t->cfg))
                     : first_misfit(s->t, p, w->grad_of[s->param] + first, n);
     if (at == n)
         return;
@@ -178,13 +168,13 @@ static enum status skip_step(struct trainer *t, int64_t step, const char *what)
     return ST_OK;
 }
 
-enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
+enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, bool suspect,
                                  enum trainer_push_scope *out)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     char what[TRAINER_WHAT_BYTES];
     enum status st = ST_OK;
-    int bad = layer_problem(t, l, what);
+    int bad = suspect && layer_problem(t, l, what);
     if (!bad && layer == t->lowest)
         bad = loss_problem(t, step, what);
     if (bad && !t->cfg.skip_nonfinite)

@@ -13,13 +13,16 @@
  * the contributions in their fixed order, and pushes the layer's chunks. A contribution is a block
  * of gradients on the host with its weight in the sum: that of a tower, or the already weighted sum
  * of all towers of a group (device_group.h). If there is only one contribution, it may already be
- * rounded to the wire's dtype; then it is pushed unchanged. Gradients and parameters of a layer are
- * used again only after the exchange's answer, so one copy of each suffices and no other lock is
- * needed. When the servers' generation ends, a wait returns ST_REBASED: the step whose parameters
- * did not arrive and all later steps are invalid and are not pushed. Earlier steps are still
- * pushed, because they may count. Towers of a group wait for each other within a step, so they
- * first end the newest step that any of them has begun, with the data they have. Then all begin
- * again at the step that the servers name, and at this worker's new place. */
+ * rounded to the wire's dtype; then it is pushed unchanged. If it is that of one device which
+ * copies gradients in parts (kernels/parts.h), a chunk is pushed when its part has arrived, and the
+ * device searches for numbers that are not finite: the host then reads no gradient of a layer,
+ * unless the device has found one. Gradients and parameters of a layer are used again only after
+ * the exchange's answer, so one copy of each suffices and no other lock is needed. When the
+ * servers' generation ends, a wait returns ST_REBASED: the step whose parameters did not arrive and
+ * all later steps are invalid and are not pushed. Earlier steps are still pushed, because they may
+ * count. Towers of a group wait for each other within a step, so they first end the newest step
+ * that any of them has begun, with the data they have. Then all begin again at the step that the
+ * servers name, and at this worker's new place. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -46,6 +49,8 @@ struct trainer {
     struct device_group *group;         /* NULL: none */
     struct contribution *contributions; /* the first one's block receives the sum */
     int n_contributions;
+    bool by_parts;    /* the only tower's gradients are copied to the host in parts */
+    uint8_t *fetched; /* [n_params] 1: all parts of this step's gradient are on the host */
     int follows;      /* `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */
@@ -129,9 +134,10 @@ enum trainer_push_scope {
     TRAINER_PUSH_ALL,     /* all layers of the step */
     TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
 };
-/* Checks the sum of a layer's contributions. Called from the last layer down to t->lowest, where it
- * also checks the loss. ST_INVALID, logged: a number is not finite, and this ends the run. */
-enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
+/* Checks the sum of a layer's contributions. suspect: false if a device has checked all gradients
+ * of the layer. Called from the last layer down to t->lowest, where it also checks the loss.
+ * ST_INVALID, logged: a number is not finite, and this ends the run. */
+enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, bool suspect,
                                  enum trainer_push_scope *out);
 /* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. They are
  * scaled at once, or, in a worker without servers, by the pushes that follow. */

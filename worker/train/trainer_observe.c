@@ -46,12 +46,17 @@ void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, 
         trainer_observe_params(t, t->observed_global_step, l->param[0], l->n_params);
 }
 
+bool trainer_observe_is_due(const struct trainer *t, int64_t step)
+{
+    return t->cfg.observer && t->observed_step == step;
+}
+
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     const struct trainer_observer *o = t->cfg.observer;
     const struct tower *w = t->contributions[0].tower;
-    for (int i = 0; i < l->n_params && o && t->observed_step == step; i++) {
+    for (int i = 0; i < l->n_params && trainer_observe_is_due(t, step); i++) {
         int param = l->param[i];
         const struct trainer_values v = {.global_step = t->observed_global_step,
                                          .is_gradient = true,

@@ -12,6 +12,8 @@ void trainer_observe_start(struct trainer *t, const struct net_start *start);
 void trainer_observe_begin(struct trainer *t, int64_t step);
 void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
+/* Returns true if the gradients of this step are reported. */
+bool trainer_observe_is_due(const struct trainer *t, int64_t step);
 /* Reports n parameters as they are. The caller has checked that there is an observer. */
 void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
 /* Reports a completed step, whose result must be in t->result. */

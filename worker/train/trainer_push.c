@@ -74,8 +74,61 @@ static void fault_delay(const struct trainer *t, int chunk, int64_t step)
     nanosleep(&ts, NULL);
 }
 
+/* Waits until the chunk's gradients are on the host. */
+static enum status fetch_chunk(struct trainer *t, int chunk)
+{
+    enum status st = ST_OK;
+    const struct chunks *all = t->cfg.chunks;
+    const struct net_chunk *c = &all->chunks[chunk];
+    for (int i = c->param; i < all->n_params && all->params[i].first < c->first + c->n_elems; i++) {
+        int64_t at = i == c->param ? c->first - all->params[i].first : 0;
+        if (!t->fetched[i])
+            TRY(split_tower_wait_part(t->towers[0]->stages, i, at / tower_part_elems(&t->cfg)));
+    }
+done:
+    return st;
+}
+
+/* Waits until all gradients of the layer are on the host. */
+static enum status fetch_layer(struct trainer *t, int layer)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &t->cfg.model->layers[layer];
+    TRY(split_tower_wait_grads(t->towers[0]->stages, layer));
+    for (int i = 0; i < l->n_params; i++)
+        t->fetched[l->param[i]] = 1;
+done:
+    return st;
+}
+
+static bool has_fault(const struct trainer *t, int layer, int64_t step)
+{
+    return t->cfg.fault_nonfinite > 0 && layer == t->lowest &&
+           (step + 1) % t->cfg.fault_nonfinite == 0;
+}
+
+/* Waits for the device's check of a layer whose gradients arrive in parts. If the host reads
+ * gradients of this layer, it also waits for all parts. */
+static enum status check_parts(struct trainer *t, int layer, int64_t step, bool *suspect)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &t->cfg.model->layers[layer];
+    *suspect = false;
+    if (l->n_params == 0)
+        return ST_OK;
+    for (int i = 0; i < l->n_params; i++)
+        t->fetched[l->param[i]] = 0;
+    TRY(split_tower_check_grads(t->towers[0]->stages, layer, suspect));
+    *suspect |= has_fault(t, layer, step);
+    if (*suspect || t->cfg.clip_norm > 0 || trainer_observe_is_due(t, step))
+        TRY(fetch_layer(t, layer));
+done:
+    return st;
+}
+
 static enum status push_chunks(struct trainer *t, int layer, int64_t step, float weight)
 {
+    enum status st = ST_OK;
     const struct layer *l = &t->cfg.model->layers[layer];
     struct updates *x = t->cfg.updates;
     int first, n;
@@ -86,23 +139,23 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
         if (version >= t->cfg.train_steps) /* without lockstep: the chunk has all its updates */
             continue;
+        if (t->by_parts)
+            TRY(fetch_chunk(t, c));
         fault_delay(t, c, step);
         /* without lockstep: -1 if the generation ended after the step had begun */
-        enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
-        st = trainer_state_note_rebased(t, st, INT64_MAX);
-        if (st != ST_OK)
-            return st;
+        st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
+        TRY(trainer_state_note_rebased(t, st, INT64_MAX));
     }
     x->ops->flush(x->ctx);
-    return ST_OK;
+done:
+    return st;
 }
 
 static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
 {
     const struct tower *w = t->contributions[0].tower;
     int param = t->cfg.model->layers[layer].param[0];
-    if (t->cfg.fault_nonfinite <= 0 || layer != t->lowest ||
-        (step + 1) % t->cfg.fault_nonfinite != 0)
+    if (!has_fault(t, layer, step))
         return;
     if (w->grads16)
         w->grad16_of[param][0] = 0x7fc0; /* a NaN in bf16 and in fp16 */
@@ -116,14 +169,17 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     enum trainer_push_scope out;
-    enum status st;
+    enum status st = ST_OK;
+    bool suspect = true;
     if (trainer_state_is_invalid(t, step))
         return ST_OK;
+    if (t->by_parts)
+        TRY(check_parts(t, layer, step, &suspect));
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
     fault_nonfinite(t, layer, step);
     trainer_observe_gradients(t, layer, step);
-    TRY(trainer_finite_check(t, layer, step, &out));
+    TRY(trainer_finite_check(t, layer, step, suspect, &out));
     int whole = out == TRAINER_PUSH_ALL || out == TRAINER_PUSH_SKIP;
     if (out == TRAINER_PUSH_ALL && t->cfg.clip_norm > 0)
         trainer_finite_clip(t, step);
@@ -201,7 +257,8 @@ enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, in
 {
     enum status st = ST_OK;
     int last;
-    TRY(split_tower_wait_grads(w->stages, layer));
+    if (!t->by_parts)
+        TRY(split_tower_wait_grads(w->stages, layer));
     TRY(layer_arrive(t, layer, step, &last));
     if (layer == t->lowest && last)
         step_done(t, step);
