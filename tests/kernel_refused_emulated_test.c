@@ -16,9 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH = 2, SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, MANY = 17 };
+enum { BATCH = 2, SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, MANY = 17, ILLEGAL_ADDRESS = 700 };
 static const struct backend *backend;
 static size_t (*bytes_taken)(void);
+static void (*lose)(int device, int code); /* code: cudaError_t */
 
 /* A network with one layer of each kind whose shapes the backend checks, and its plan. */
 enum { CONV, POOL, FLATTEN, DENSE, DROPOUT, LOSS };
@@ -341,14 +342,33 @@ static void test_items(void **state)
     bench_destroy(b);
 }
 
+/* Only the first call that fails on a lost card logs it. */
+static void test_lost_card(void **state)
+{
+    struct bench *b = bench_create();
+    b->cfg.device = backend->n_devices() - 1;
+    plan_create(b);
+    assert_int_equal(CAPTURE(backend->load_param(b->plan, 0)), ST_OK);
+    lose(b->cfg.device, ILLEGAL_ADDRESS);
+    assert_int_equal(CAPTURE(backend->load_param(b->plan, 0)), ST_INTERNAL);
+    assert_said("emulated error");
+    for (int k = 0; k < b->r->n_params; k++) {
+        assert_int_equal(CAPTURE(backend->load_param(b->plan, k)), ST_INTERNAL);
+        assert_string_equal(capture_text, "");
+    }
+    bench_destroy(b);
+}
+
 int main(int argc, char **argv)
 {
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
         return status;
-    if (!emulated_look_up(so, "emulation_bytes_taken", &bytes_taken))
+    if (!emulated_look_up(so, "emulation_bytes_taken", &bytes_taken) ||
+        !emulated_look_up(so, "emulation_lose", &lose))
         return 1;
     return RUN_TESTS(test_empty, test_device, test_precision, test_group, test_shapes, test_rate,
-                     test_shared_parameter, test_no_algorithm, test_memory, test_steps, test_items);
+                     test_shared_parameter, test_no_algorithm, test_memory, test_steps, test_items,
+                     test_lost_card);
 }

@@ -3,21 +3,36 @@
 #include "base/log.h"
 #include "kernels/cuda/memory/memory.h"
 #include "kernels/cuda/plan/plan.h"
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, which the headers of cuDNN 9.0 do not define. */
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
-/* Logs a failure of one of the three libraries with the layer and the device. */
+/* Clears the thread's error, or the next call would report it. Returns true if the error stays,
+ * because the device is lost, and an earlier call of this function has returned false for it. All
+ * threads that use a lost device notice that, but only one line names the cause. */
+static bool is_consequence(int device)
+{
+    static atomic_uint_least64_t lost; /* a bit for each device */
+    (void)cudaGetLastError();
+    if (cudaGetLastError() == cudaSuccess || device < 0 || device >= 64)
+        return false;
+    return (atomic_fetch_or(&lost, (uint64_t)1 << device) >> device & 1) != 0;
+}
+
+/* Logs a failure of one of the three libraries with the layer and the device, and clears it. */
 static void log_failure(const struct gpu_op *op, const char *call, const char *what,
                         const char *more, const char *fix)
 {
     int device = -1;
     if (cudaGetDevice(&device) != cudaSuccess)
         (void)cudaGetLastError();
-    LOG_E("%s%s%sCUDA device %d: %s: %s%s%s%s", op != NULL ? "layer '" : "",
-          op != NULL ? op->layer->name : "", op != NULL ? "': " : "", device, call, what,
-          more[0] != '\0' ? ": " : "", more, fix);
+    enum log_level level = is_consequence(device) ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR;
+    LOG_AT(level, "%s%s%sCUDA device %d: %s: %s%s%s%s", op != NULL ? "layer '" : "",
+           op != NULL ? op->layer->name : "", op != NULL ? "': " : "", device, call, what,
+           more[0] != '\0' ? ": " : "", more, fix);
 }
 
 /* Returns advice for too little memory: the libraries also allocate memory outside the plans. */
@@ -68,7 +83,6 @@ enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_
     char more[512];
     log_failure(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
                 code == cudaErrorMemoryAllocation ? memory_fix(more) : gpu_check_advice(code));
-    (void)cudaGetLastError(); /* clears the error, or the next call would report it */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
 
@@ -97,8 +111,6 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
         code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         fix = memory_fix(more);
     log_failure(op, call, cudnnGetErrorString(code), why, fix);
-    /* clears an error of cuDNN's launch, or the next launch would report it */
-    (void)cudaGetLastError();
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:
@@ -118,7 +130,6 @@ enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStat
     char more[512];
     int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
     log_failure(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_fix(more) : "");
-    (void)cudaGetLastError();
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:
         return ST_NOMEM;
