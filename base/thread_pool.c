@@ -1,8 +1,9 @@
-/* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list until its last part has
- * begun. Waking a sleeping thread lasts as long as a part. So a thread spins for SPIN_NS before it
- * sleeps, both for the next loop and for the end of the last part. */
+/* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list, which is sorted by `order`,
+ * until its last part has begun. Waking a sleeping thread lasts as long as a part. So a thread
+ * spins for SPIN_NS before it sleeps, both for the next loop and for the end of the last part. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include <pthread.h>
@@ -12,20 +13,13 @@
 
 enum { SPIN_NS = 50000, LOOKS = 64 };
 
-struct loop {
-    struct loop *after;
-    void (*part)(void *ctx, int k);
-    void *ctx;
-    int n, next;      /* n: number of parts; next: first part that has not begun */
-    _Atomic int left; /* parts that have not ended */
-};
-
 struct thread_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
-    struct loop *first; /* loops with parts that have not begun */
-    _Atomic int n_open; /* number of loops in that list */
+    struct thread_loop *first; /* loops with parts that have not begun */
+    _Atomic int n_open;        /* number of loops in that list */
     int stop, n;
+    int n_asleep; /* threads that wait for `work` */
     pthread_t thread[];
 };
 
@@ -43,13 +37,13 @@ static int spin(const _Atomic int *value, int until)
 }
 
 /* Returns the next part of the loop, or -1. The caller holds the lock. */
-static int take(struct thread_pool *p, struct loop *l)
+static int take(struct thread_pool *p, struct thread_loop *l)
 {
     if (l->next == l->n)
         return -1;
     int k = l->next++;
     if (l->next == l->n) {
-        struct loop **at = &p->first;
+        struct thread_loop **at = &p->first;
         while (*at != l)
             at = &(*at)->after;
         *at = l->after;
@@ -58,30 +52,44 @@ static int take(struct thread_pool *p, struct loop *l)
     return k;
 }
 
-/* Runs part k. The thread that runs the loop owns `l`, so `l` may be freed as soon as its last part
- * has ended. */
-static void run_part(struct thread_pool *p, struct loop *l, int k)
+/* Runs part k. As soon as the last part has ended, the loop's owner may free `l`. */
+static void run_part(struct thread_pool *p, struct thread_loop *l, int k)
 {
-    l->part(l->ctx, k);
+    void (*ended)(void *ctx) = l->ended;
+    void *ctx = l->ctx;
+    l->part(ctx, k);
     if (atomic_fetch_sub(&l->left, 1) > 1)
         return;
+    if (ended) {
+        ended(ctx);
+        return;
+    }
     pthread_mutex_lock(&p->lock);
     pthread_cond_broadcast(&p->ended);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* Waits for a loop, or for the end. The caller holds the lock. */
+static void await_work(struct thread_pool *p) REQUIRES(p->lock)
+{
+    pthread_mutex_unlock(&p->lock);
+    int found = spin(&p->n_open, 1);
+    pthread_mutex_lock(&p->lock);
+    if (found || p->first || p->stop)
+        return;
+    p->n_asleep++;
+    pthread_cond_wait(&p->work, &p->lock);
+    p->n_asleep--;
 }
 
 static void *thread_main(void *arg)
 {
     struct thread_pool *p = arg;
     pthread_mutex_lock(&p->lock);
-    while (!p->stop) {
-        struct loop *l = p->first;
+    while (p->first || !p->stop) {
+        struct thread_loop *l = p->first;
         if (!l) {
-            pthread_mutex_unlock(&p->lock);
-            int found = spin(&p->n_open, 1);
-            pthread_mutex_lock(&p->lock);
-            if (!found && !p->first && !p->stop)
-                pthread_cond_wait(&p->work, &p->lock);
+            await_work(p);
             continue;
         }
         int k = take(p, l);
@@ -136,19 +144,32 @@ void thread_pool_destroy(struct thread_pool *p)
     free(p);
 }
 
-static void add(struct thread_pool *p, struct loop *l)
+/* Adds the loop behind those of its order, and wakes a thread for each part. The caller holds the
+ * lock. */
+static void add(struct thread_pool *p, struct thread_loop *l)
 {
-    struct loop **at = &p->first;
-    while (*at)
+    struct thread_loop **at = &p->first;
+    while (*at && (*at)->order <= l->order)
         at = &(*at)->after;
+    l->after = *at;
     *at = l;
     atomic_fetch_add(&p->n_open, 1);
-    pthread_cond_broadcast(&p->work);
+    for (int i = 0; i < l->n && i < p->n_asleep; i++)
+        pthread_cond_signal(&p->work);
+}
+
+void thread_pool_start(struct thread_pool *p, struct thread_loop *loop)
+{
+    loop->next = 0;
+    atomic_store(&loop->left, loop->n);
+    pthread_mutex_lock(&p->lock);
+    add(p, loop);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void thread_pool_run(struct thread_pool *p, int n, void (*part)(void *ctx, int k), void *ctx)
 {
-    struct loop l = {.part = part, .ctx = ctx, .n = n, .left = n};
+    struct thread_loop l = {.part = part, .ctx = ctx, .n = n, .left = n};
     if (!p || n < 2) {
         for (int k = 0; k < n; k++)
             part(ctx, k);

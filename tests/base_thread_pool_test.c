@@ -1,5 +1,6 @@
 /* tests/base_thread_pool_test.c - each part of a loop runs once, on any thread; several threads run
- * loops simultaneously; a pool without threads; sleeping threads are woken. */
+ * loops simultaneously; a pool without threads; sleeping threads are woken; loops that are left to
+ * the pool run in their order, and end before the pool does. */
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "tests/check.h"
@@ -95,7 +96,97 @@ static void all_threads_run_parts(void **state)
     thread_pool_destroy(p);
 }
 
+struct started {
+    struct thread_loop loop;
+    _Atomic int parts;
+    int parts_at_end, n_ended; /* n_ended: calls of `ended` */
+};
+
+static void count_part(void *ctx, int k)
+{
+    atomic_fetch_add(&((struct started *)ctx)->parts, 1);
+}
+
+static void note_end(void *ctx)
+{
+    struct started *s = ctx;
+    s->parts_at_end = atomic_load(&s->parts);
+    s->n_ended++;
+}
+
+static void started_loops_end_once_after_all_parts(void **state)
+{
+    enum { N_LOOPS = 200 };
+    static struct started s[N_LOOPS];
+    for (int n_threads = 2; n_threads <= 5; n_threads++) {
+        struct thread_pool *p;
+        memset(s, 0, sizeof s);
+        assert_int_equal(thread_pool_create(n_threads, &p), ST_OK);
+        for (int i = 0; i < N_LOOPS; i++) {
+            s[i].loop = (struct thread_loop){.part = count_part,
+                                             .ended = note_end,
+                                             .ctx = &s[i],
+                                             .n = 1 + i % 9,
+                                             .order = i % 7};
+            thread_pool_start(p, &s[i].loop);
+        }
+        thread_pool_destroy(p);
+        for (int i = 0; i < N_LOOPS; i++) {
+            assert_int_equal(s[i].n_ended, 1);
+            assert_int_equal(s[i].parts_at_end, 1 + i % 9);
+        }
+    }
+}
+
+enum { N_ORDERED = 4 };
+
+/* The only thread of the pool holds `gate` shut until all loops are in the list. */
+struct ordered {
+    struct thread_loop loop;
+    pthread_mutex_t *gate;
+    int *n, *seen; /* orders of the parts that have run */
+};
+
+static void note_order(void *ctx, int k)
+{
+    struct ordered *o = ctx;
+    pthread_mutex_lock(o->gate);
+    o->seen[(*o->n)++] = o->loop.order;
+    pthread_mutex_unlock(o->gate);
+}
+
+static void end_nothing(void *ctx)
+{
+}
+
+static void loop_of_lowest_order_begins_first(void **state)
+{
+    static const int orders[N_ORDERED] = {0, 5, 2, 3}, expect[] = {0, 2, 2, 3, 3, 5, 5};
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    struct ordered o[N_ORDERED];
+    struct thread_pool *p;
+    int n = 0, seen[2 * N_ORDERED];
+    assert_int_equal(thread_pool_create(2, &p), ST_OK);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < N_ORDERED; i++) {
+        o[i] = (struct ordered){{.part = note_order,
+                                 .ended = end_nothing,
+                                 .ctx = &o[i],
+                                 .n = i == 0 ? 1 : 2,
+                                 .order = orders[i]},
+                                &gate,
+                                &n,
+                                seen};
+        thread_pool_start(p, &o[i].loop);
+    }
+    pthread_mutex_unlock(&gate);
+    thread_pool_destroy(p);
+    assert_int_equal(n, 2 * N_ORDERED - 1);
+    assert_memory_equal(seen, expect, sizeof expect);
+}
+
 int main(void)
 {
-    return RUN_TESTS(each_part_runs_once, test_several_at_once, all_threads_run_parts);
+    return RUN_TESTS(each_part_runs_once, test_several_at_once, all_threads_run_parts,
+                     started_loops_end_once_after_all_parts, loop_of_lowest_order_begins_first);
 }
