@@ -12,20 +12,12 @@
 
 enum { BLOCK = 2048, PART = 16 * BLOCK }; /* elements */
 
+/* The blocks that one thread makes, one after the other. */
 struct pass {
     struct ps_update *u;
     bool sums; /* the checksum is computed block after block */
     uint32_t crc;
     size_t bad, not_finite;
-};
-
-/* Contiguous elements, cut into parts for the threads; `bad` and `not_finite` are the lowest of all
- * parts. */
-struct shared_pass {
-    struct pass *whole;
-    size_t first, n;
-    const char *src;
-    _Atomic size_t bad, not_finite;
 };
 
 /* Adds the last term, whose n elements begin at src, to the block's gradient: sets r->sum,
@@ -249,8 +241,9 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         p->bad = first + bad;
 }
 
-static void run_alone(struct pass *p, size_t first, const void *src, size_t n)
+static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
 {
+    struct pass *p = ctx;
     for (size_t at = 0; at < n; at += BLOCK)
         run_block(p, first + at, (const char *)src + dtype_bytes(p->u->dtype, at),
                   n - at < BLOCK ? n - at : BLOCK);
@@ -263,37 +256,8 @@ static void note_first(_Atomic size_t *first, size_t at)
         ;
 }
 
-static void run_part(void *ctx, int k)
-{
-    struct shared_pass *s = ctx;
-    struct pass p = {s->whole->u, 0, 0, SIZE_MAX, SIZE_MAX};
-    size_t at = (size_t)k * PART;
-    run_alone(&p, s->first + at, s->src + dtype_bytes(p.u->dtype, at),
-              s->n - at < PART ? s->n - at : PART);
-    note_first(&s->bad, p.bad);
-    note_first(&s->not_finite, p.not_finite);
-}
-
-static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
-{
-    struct pass *p = ctx;
-    const struct ps_update *u = p->u;
-    if (!u->threads || n <= PART) {
-        run_alone(p, first, src, n);
-        return;
-    }
-    struct shared_pass s = {p, first, n, src, p->bad, p->not_finite};
-    thread_pool_run(u->threads, (int)((n + PART - 1) / PART), run_part, &s);
-    p->bad = s.bad;
-    p->not_finite = s.not_finite;
-    const char *out =
-        u->wire ? (char *)u->wire + dtype_bytes(u->wire_dtype, first) : (char *)(u->value + first);
-    if (p->sums)
-        p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
-}
-
 /* Makes a version without a contribution: the value and the slots do not change. */
-static uint32_t keep_version(const struct ps_update *u)
+static void keep_version(const struct ps_update *u)
 {
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
@@ -305,35 +269,80 @@ static uint32_t keep_version(const struct ps_update *u)
         memset(u->wire, 0, dtype_bytes(u->wire_dtype, u->n)); /* no change */
     else if (u->wire)
         dtype_encode(u->wire_dtype, u->wire, u->value, u->n);
-    return u->sums ? digest_crc32c(0, u->wire ? u->wire : (void *)u->value,
-                                   dtype_bytes(u->wire_dtype, u->n))
-                   : 0;
+}
+
+/* Makes the sum the only term, with a weight of 1. */
+static void use_sum(struct ps_update *u)
+{
+    u->whole =
+        (struct ps_term){.weight = 1, .span = {(const uint8_t *)u->sum, u->n * sizeof *u->sum}};
+    u->whole.payload = (struct net_payload){&u->whole.span, 0, u->whole.span.n};
+    u->sum = NULL;
+    u->terms = &u->whole;
+    u->n_terms = 1;
+    u->arrived = -1;
+    u->dtype = DTYPE_F32;
+}
+
+int ps_update_begin(struct ps_update *u)
+{
+    atomic_store(&u->bad, SIZE_MAX);
+    atomic_store(&u->not_finite, SIZE_MAX);
+    u->src = NULL;
+    if (u->n_terms == 0 && !u->sum)
+        return 1;
+    if (u->n_terms == 0)
+        use_sum(u);
+    const struct net_payload *p = &u->terms[u->arrived < 0 ? 0 : u->arrived].payload;
+    if (p->span->n - p->skip < p->bytes)
+        return 0;
+    u->src = (const char *)p->span->data + p->skip;
+    return (int)((u->n + PART - 1) / PART);
+}
+
+void ps_update_part(struct ps_update *u, int k)
+{
+    struct pass p = {u, 0, 0, SIZE_MAX, SIZE_MAX};
+    size_t at = (size_t)k * PART;
+    if (!u->src) {
+        keep_version(u);
+        return;
+    }
+    run_blocks(&p, at, u->src + dtype_bytes(u->dtype, at), u->n - at < PART ? u->n - at : PART);
+    note_first(&u->bad, p.bad);
+    note_first(&u->not_finite, p.not_finite);
+}
+
+size_t ps_update_end(struct ps_update *u, uint32_t *crc)
+{
+    const void *out = u->wire ? u->wire : (void *)u->value;
+    size_t bad = atomic_load(&u->bad);
+    if (bad == SIZE_MAX)
+        *crc = u->sums ? digest_crc32c(0, out, dtype_bytes(u->wire_dtype, u->n)) : 0;
+    return bad;
+}
+
+static void run_part(void *ctx, int k)
+{
+    ps_update_part(ctx, k);
 }
 
 size_t ps_update_run(struct ps_update *u, uint32_t *crc)
 {
     struct pass p = {u, u->sums, 0, SIZE_MAX, SIZE_MAX};
-    if (u->n_terms == 0 && !u->sum) {
-        p.crc = keep_version(u);
-    } else if (u->n_terms == 0) { /* the sum is the only term, with a weight of 1 */
-        struct net_span span = {(const uint8_t *)u->sum, u->n * sizeof *u->sum};
-        struct ps_term term = {.payload = {&span, 0, span.n}, .weight = 1};
-        struct ps_update of_sum = *u;
-        of_sum.sum = NULL;
-        of_sum.terms = &term;
-        of_sum.n_terms = 1;
-        of_sum.arrived = -1;
-        of_sum.dtype = DTYPE_F32;
-        p.u = &of_sum;
-        run_blocks(&p, 0, u->sum, u->n);
-    } else if (u->arrived < 0) {
-        run_blocks(&p, 0, u->terms[0].payload.span->data, u->n);
+    int n_parts = ps_update_begin(u);
+    if (n_parts == 1 || (n_parts > 1 && u->threads)) {
+        thread_pool_run(u->threads, n_parts, run_part, u);
+        return ps_update_end(u, crc);
+    }
+    if (n_parts > 1) {
+        run_blocks(&p, 0, u->src, u->n);
     } else {
         size_t in = dtype_block(u->dtype), out = dtype_block(u->wire_dtype);
         payload_each_run(&u->terms[u->arrived].payload, u->dtype, u->n, in > out ? in : out,
                          run_blocks, &p);
     }
-    u->not_finite = p.not_finite;
+    atomic_store(&u->not_finite, p.not_finite);
     if (p.bad == SIZE_MAX)
         *crc = p.crc;
     return p.bad;

@@ -5,7 +5,7 @@
  * any number of threads. Parameters without a gradient keep their value, their slots and their
  * rounding residual.
  * Owns:    nothing.
- * Threads: any; the outputs are the caller's alone.
+ * Threads: any; the outputs are the caller's alone. Parts may run in parallel.
  * Errors:  none. */
 #ifndef PS_STORE_UPDATE_H
 #define PS_STORE_UPDATE_H
@@ -64,16 +64,28 @@ struct ps_update {
      * the rounding residual. */
     enum dtype wire_dtype;
     bool sums;                   /* compute the checksum */
-    struct thread_pool *threads; /* threads that share the pass; NULL: the caller's thread alone */
+    struct thread_pool *threads; /* of ps_update_run; NULL: the caller's thread alone */
     void *wire; /* output: encoded version; NULL: wire_dtype is fp32, and members receive `value` */
     /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version equals
      * the one before. */
-    size_t not_finite;
+    _Atomic size_t not_finite;
+
+    /* Set by ps_update_begin, for the functions of this file. */
+    const char *src; /* elements of the first term that are read in place; NULL: there are none */
+    _Atomic size_t bad;
+    struct ps_term whole; /* the sum as the only term */
 };
 
-/* Makes the version. *crc receives the CRC-32C of the wire form, or 0 if `sums` is zero. Returns
- * SIZE_MAX, or the first element of `arrived` that is not finite or above its limit: then the
- * caller drops the outputs. */
+/* Prepares the pass, which must stay in its place from now on. Returns the number of parts that may
+ * run in parallel; 0: the pass has no parts, since the payload of `arrived` is not contiguous. */
+int ps_update_begin(struct ps_update *u);
+/* Runs part k of a pass that has begun. */
+void ps_update_part(struct ps_update *u, int k);
+/* Ends a pass, all of whose parts have run. *crc receives the CRC-32C of the wire form, or 0 if
+ * `sums` is zero. Returns SIZE_MAX, or the first element of `arrived` that is not finite or above
+ * its limit: then the caller drops the outputs. */
+size_t ps_update_end(struct ps_update *u, uint32_t *crc);
+/* Runs a whole pass, which has not begun, and ends it. */
 size_t ps_update_run(struct ps_update *u, uint32_t *crc);
 
 #endif
