@@ -1,7 +1,8 @@
-/* ps/store/answers.c - see chunk_state.h: collects and sends owed answers, and finds the members
+/* ps/store/answers.c - see answers.h: collects and sends owed answers, and finds the members
  * that others wait for. An owed answer is recorded in the chunk, at its member. Once the lock is
  * released, answers are collected and sent in batches, so that no callback runs under a lock.
  * Locks:   a chunk's, then (inside buf_unref) its pool's. */
+#include "ps/store/answers.h"
 #include "base/digest.h"
 #include "ps/store/chunk_state.h"
 #include <stdarg.h>

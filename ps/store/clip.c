@@ -5,6 +5,7 @@
  * Locks:   a chunk's, the norm's; never both. */
 #include "kernels/vector/clip.h"
 #include "base/log.h"
+#include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/versions.h"

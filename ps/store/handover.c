@@ -5,6 +5,7 @@
  * step; the next generation begins at the last step that is complete on every server.
  * Locks:   a chunk's alone. */
 #include "ps/store/handover.h"
+#include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/versions.h"
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* ps/store/outer.c - see outer.h. Locks: a chunk's. */
 #include "ps/store/outer.h"
+#include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/versions.h"

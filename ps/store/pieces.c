@@ -5,6 +5,7 @@
  * answered. */
 #include "net/wire/fragments.h"
 #include "net/wire/job_rates.h"
+#include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"

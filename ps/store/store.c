@@ -3,6 +3,7 @@
  * Locks:   a chunk's. */
 #include "base/log.h"
 #include "net/wire/fragments.h"
+#include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
 #include <inttypes.h>
 #include <stdlib.h>

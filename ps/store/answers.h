@@ -1,0 +1,42 @@
+/* ps/store/answers.h - answers to pieces: the immediate one, and those that a chunk owes to its
+ * members. Belongs to chunk_state.h, and is private to this folder, too. The caller holds the
+ * chunk's lock unless a comment states otherwise. */
+#ifndef PS_STORE_ANSWERS_H
+#define PS_STORE_ANSWERS_H
+#include "ps/store/chunk_state.h"
+#include <stdbool.h>
+
+/* Sets an answer that refuses a piece with a reason. */
+void answer_refuse(struct store_answer *answer, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Sets an answer that carries version `number`, which the chunk still keeps. dtype is the format of
+ * versions for members, or fp32 for members that need the whole value. If members receive changes,
+ * the first version exists only in fp32. */
+void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
+                        enum dtype dtype, struct store_answer *answer);
+/* Returns true if version `number` is the present one, and equals the version that the sender of a
+ * push on `step` already has. */
+bool answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number);
+/* Sets an answer that reports an unchanged version. */
+void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer);
+/* Returns the format in which the sender of a push on version `step` receives version `number`. */
+enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number);
+/* Marks the push's sender as waiting; the sender is answered once an answer is due. */
+void answer_defer(struct chunk_state *c, const struct arrival *a);
+/* Completes *answer, which the handling of the piece has set, before it is sent: withholds a
+ * version that is not to be sent yet, adds the samples, or answers TAKEN. */
+void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
+                  struct store_answer *answer);
+/* Sends every answer that is due at this chunk. Called without the chunk's lock. */
+void answer_owed(struct store *s, struct chunk_state *c);
+/* Returns true if a pull of version `number` has to wait, as the last version is held back. */
+bool answer_withholds_last(const struct store *s, int64_t number);
+/* Returns true if a member has waited since before since_ns; then adds 1 to missing[m] of each
+ * member that it waits for. */
+bool answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
+                    int *missing);
+
+/* Returns the `samples` field of an answer for the chunk to the member. */
+uint64_t answer_samples(const struct store *s, const struct chunk_state *c, int member);
+
+#endif
