@@ -1,6 +1,8 @@
 /* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list, which is sorted by `order`,
  * until its last part has begun. Waking a sleeping thread lasts as long as a part. So a thread
- * spins for SPIN_NS before it sleeps, both for the next loop and for the end of the last part. */
+ * spins for SPIN_NS before it sleeps, both for the next loop and for the end of the last part; a
+ * quarter of the threads at most spin for a loop. The start of a loop wakes one thread, and each
+ * thread wakes another one if further parts wait, so that the caller loses little time. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -19,7 +21,7 @@ struct thread_pool {
     struct thread_loop *first; /* loops with parts that have not begun */
     _Atomic int n_open;        /* number of loops in that list */
     int stop, n;
-    int n_asleep; /* threads that wait for `work` */
+    int n_spinning, n_asleep; /* threads that spin until there is a loop, or wait for `work` */
     pthread_t thread[];
 };
 
@@ -52,7 +54,7 @@ static int take(struct thread_pool *p, struct thread_loop *l)
     return k;
 }
 
-/* Runs part k. As soon as the last part has ended, the loop's owner may free `l`. */
+/* Runs part k. The loop's owner may free `l` as soon as the last part has ended. */
 static void run_part(struct thread_pool *p, struct thread_loop *l, int k)
 {
     void (*ended)(void *ctx) = l->ended;
@@ -69,14 +71,25 @@ static void run_part(struct thread_pool *p, struct thread_loop *l, int k)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Wakes threads for n parts, unless spinning threads will run them. The caller holds the lock. */
+static void wake(struct thread_pool *p, int n)
+{
+    for (int i = p->n_spinning; i < n && i - p->n_spinning < p->n_asleep; i++)
+        pthread_cond_signal(&p->work);
+}
+
 /* Waits for a loop, or for the end. The caller holds the lock. */
 static void await_work(struct thread_pool *p) REQUIRES(p->lock)
 {
-    pthread_mutex_unlock(&p->lock);
-    int found = spin(&p->n_open, 1);
-    pthread_mutex_lock(&p->lock);
-    if (found || p->first || p->stop)
-        return;
+    if (p->n_spinning <= p->n / 4) {
+        p->n_spinning++;
+        pthread_mutex_unlock(&p->lock);
+        int found = spin(&p->n_open, 1);
+        pthread_mutex_lock(&p->lock);
+        p->n_spinning--;
+        if (found || p->first || p->stop)
+            return;
+    }
     p->n_asleep++;
     pthread_cond_wait(&p->work, &p->lock);
     p->n_asleep--;
@@ -93,6 +106,7 @@ static void *thread_main(void *arg)
             continue;
         }
         int k = take(p, l);
+        wake(p, p->first ? 1 : 0);
         pthread_mutex_unlock(&p->lock);
         run_part(p, l, k);
         pthread_mutex_lock(&p->lock);
@@ -144,8 +158,7 @@ void thread_pool_destroy(struct thread_pool *p)
     free(p);
 }
 
-/* Adds the loop behind those of its order, and wakes a thread for each part. The caller holds the
- * lock. */
+/* Adds the loop behind those of its order. The caller holds the lock. */
 static void add(struct thread_pool *p, struct thread_loop *l)
 {
     struct thread_loop **at = &p->first;
@@ -154,8 +167,6 @@ static void add(struct thread_pool *p, struct thread_loop *l)
     l->after = *at;
     *at = l;
     atomic_fetch_add(&p->n_open, 1);
-    for (int i = 0; i < l->n && i < p->n_asleep; i++)
-        pthread_cond_signal(&p->work);
 }
 
 void thread_pool_start(struct thread_pool *p, struct thread_loop *loop)
@@ -164,6 +175,7 @@ void thread_pool_start(struct thread_pool *p, struct thread_loop *loop)
     atomic_store(&loop->left, loop->n);
     pthread_mutex_lock(&p->lock);
     add(p, loop);
+    wake(p, 1);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -177,6 +189,7 @@ void thread_pool_run(struct thread_pool *p, int n, void (*part)(void *ctx, int k
     }
     pthread_mutex_lock(&p->lock);
     add(p, &l);
+    wake(p, n - 1);
     for (int k; (k = take(p, &l)) >= 0;) {
         pthread_mutex_unlock(&p->lock);
         run_part(p, &l, k);

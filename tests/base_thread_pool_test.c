@@ -5,6 +5,7 @@
 #include "base/thread_pool.h"
 #include "tests/check.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -71,6 +72,7 @@ struct meeting {
     _Atomic int here;
     int64_t until;
     _Atomic int late;
+    sem_t end;
 };
 
 static void meet(void *ctx, int k)
@@ -80,6 +82,11 @@ static void meet(void *ctx, int k)
     while (atomic_load(&m->here) < 3 && !atomic_load(&m->late))
         if (clock_now_ns() > m->until)
             atomic_store(&m->late, 1);
+}
+
+static void end_meeting(void *ctx)
+{
+    sem_post(&((struct meeting *)ctx)->end);
 }
 
 /* Parts wait for each other, so all three threads must run, also after a sleep. */
@@ -138,6 +145,24 @@ static void started_loops_end_once_after_all_parts(void **state)
     }
 }
 
+/* Parts wait for each other, so each thread must wake the next one, also after a sleep. */
+static void all_threads_run_parts_of_a_started_loop(void **state)
+{
+    struct thread_pool *p;
+    assert_int_equal(thread_pool_create(4, &p), ST_OK);
+    for (int i = 0; i < 20; i++) {
+        struct meeting m = {.until = clock_now_ns() + 60 * (int64_t)1000000000};
+        struct thread_loop loop = {.part = meet, .ended = end_meeting, .ctx = &m, .n = 3};
+        sem_init(&m.end, 0, 0);
+        thread_pool_start(p, &loop);
+        sem_wait(&m.end);
+        sem_destroy(&m.end);
+        assert_int_equal(m.late, 0);
+        clock_sleep_ms(i % 3);
+    }
+    thread_pool_destroy(p);
+}
+
 enum { N_ORDERED = 4 };
 
 /* The only thread of the pool holds `gate` shut until all loops are in the list. */
@@ -188,5 +213,6 @@ static void loop_of_lowest_order_begins_first(void **state)
 int main(void)
 {
     return RUN_TESTS(each_part_runs_once, test_several_at_once, all_threads_run_parts,
-                     started_loops_end_once_after_all_parts, loop_of_lowest_order_begins_first);
+                     started_loops_end_once_after_all_parts,
+                     all_threads_run_parts_of_a_started_loop, loop_of_lowest_order_begins_first);
 }
