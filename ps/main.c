@@ -180,8 +180,8 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     int pages_fd = -1;
     TRY(ps_set_up_reserve(&opt, c));
     TRY(ps_set_up_region(c, app));
-    /* Several threads share one update, since all workers may wait for it. */
-    TRY(thread_pool_create(ps_set_up_n_threads(opt.update_threads), &app->threads));
+    /* The threads for messages only begin updates, so that they read the next messages at once. */
+    TRY(thread_pool_create(1 + ps_set_up_n_update_threads(opt.update_threads), &app->threads));
     const struct service_config cfg = ps_set_up_service_config(c, app);
     TRY(service_create(&cfg, &service));
     region_server_serve(app->part, service);
@@ -219,10 +219,10 @@ done:
     end_node(app, c, exit_code);
     net_server_destroy(server);
     admin_destroy(status);
+    thread_pool_destroy(app->threads); /* ends the updates, which use the service */
     service_destroy(service);
     ps_region_destroy(app->region);
     region_server_destroy(app->part);
-    thread_pool_destroy(app->threads);
     if (st == ST_CANCELLED && ps_shutdown_signal_pending(app, 0)) {
         exit_code = 128 + ps_shutdown_take_signal(app);
         LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));

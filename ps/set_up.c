@@ -152,9 +152,9 @@ enum status ps_set_up_region(const struct ps_cluster *c, struct app *app)
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 
-/* Returns the number of threads for the usable cores. Surplus threads only pass the work to each
- * other: on 2 cores, one thread moves a tenth more bytes per second than two threads, both for one
- * worker and for two. */
+/* Returns the number of message threads for the usable cores. Surplus threads only pass the work to
+ * each other: on 2 cores, one thread moves a tenth more bytes per second than two threads, both for
+ * one worker and for two. */
 static int auto_threads(void)
 {
     int half = cores_usable().n / 2;
@@ -166,11 +166,21 @@ int ps_set_up_n_threads(int64_t asked)
     return asked > 0 ? (int)asked : auto_threads();
 }
 
+/* Two cores are left to the message threads and to workers of this host. On 2 cores two threads
+ * make updates, since a worker that waits for versions uses no core. */
+int ps_set_up_n_update_threads(int64_t asked)
+{
+    int cores = cores_usable().n;
+    if (asked > 0)
+        return (int)asked;
+    return cores < 2 ? 0 : cores < 4 ? 2 : cores - 2;
+}
+
 enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c)
 {
     int threads = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS +
                   net_environment_threads() + ps_set_up_n_threads(opt->threads) +
-                  ps_set_up_n_threads(opt->update_threads) - 1;
+                  ps_set_up_n_update_threads(opt->update_threads);
     int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_accept_kept_descriptors() +
                       c->ps.n + c->workers.n + c->parents.n;
     enum status st = threads_reserve(threads);

@@ -277,6 +277,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
         piece = &there;
         if (there.shared_offset && !find_payload(s, head, &there, &span))
             return ST_CANCELLED;
+        there.memory = there.shared_offset ? s->segment : NULL;
     }
     s->server->handler.piece(s->server->handler.ctx, s, head, piece);
     trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);

@@ -67,6 +67,9 @@ struct net_piece {
     enum dtype dtype;
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
+    /* not a field on the wire: segment that contains the payload; NULL: the payload is valid until
+     * the receiver returns */
+    struct segment *memory;
     /* Position of the payload in the sender's segment (segment.h), instead of a payload: 1 +
      * offset; 0: the piece contains the payload. The decoder does not check it. */
     uint64_t shared_offset;

@@ -42,17 +42,6 @@ void service_roster_changed(void *ctx)
         s->cfg.roster_changed(s->cfg.ctx);
 }
 
-/* Sends the store's answer to an earlier piece. If the stream has closed, the answer is lost and
- * the member asks again. */
-void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                    const struct store_answer *a)
-{
-    struct service *s = ctx;
-    struct net_piece piece = piece_of(a);
-    count_sent(s, a);
-    stream_table_send(s->streams, from, head, &piece, a->payload);
-}
-
 /* Returns a reference to the run that the caller's piece belongs to, or NULL if there is no job
  * yet. If the sender is a member, the caller struct keeps the reference, and the member's stream is
  * recorded; otherwise on_piece releases the reference. The function locks nothing if the run and
@@ -98,12 +87,36 @@ static struct run *enter_run(struct service *s, const struct net_frame_head *hea
     return r;
 }
 
-static void fail_stream(struct net_stream *stream, const struct net_frame_head *head,
-                        uint32_t chunk, const char *why)
+/* Ends the stream whose piece the store has refused. */
+static void refuse_piece(struct net_stream *stream, const struct net_frame_head *head,
+                         const struct store_answer *a)
 {
+    if (a->replaced) {
+        net_stream_close(stream, a->why);
+        return;
+    }
     LOG_FEW("piece from member %" PRIu32 " at %s refused, its stream ends: %s", head->member,
-            net_stream_peer(stream), why);
-    net_stream_fail(stream, head, chunk, why);
+            net_stream_peer(stream), a->why);
+    net_stream_fail(stream, head, a->chunk, a->why);
+}
+
+/* Sends the store's answer to an earlier piece. If the stream has closed, the answer is lost and
+ * the member asks again. */
+void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
+                    const struct store_answer *a)
+{
+    struct service *s = ctx;
+    struct net_piece piece = piece_of(a);
+    if (a->kind != PIECE_REFUSED) {
+        count_sent(s, a);
+        stream_table_send(s->streams, from, head, &piece, a->payload);
+        return;
+    }
+    struct net_stream *stream = stream_table_ref(s->streams, from);
+    if (!stream)
+        return;
+    refuse_piece(stream, head, a);
+    net_stream_unref(stream);
 }
 
 /* Ends the stream so that the member joins again: the member had joined an earlier process of this
@@ -148,7 +161,9 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     struct store_answer now;
     struct caller *c = caller_of(s, stream);
     if (!c) {
-        fail_stream(stream, head, piece->chunk, "the server is out of memory or of streams");
+        const struct store_answer refusal = {.chunk = piece->chunk,
+                                             .why = "the server is out of memory or of streams"};
+        refuse_piece(stream, head, &refusal);
         return;
     }
     atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
@@ -162,10 +177,8 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         atomic_store_explicit(&r->heard_ns[head->member], now_ns, memory_order_relaxed);
     count_local(s, c, net_stream_is_local(stream));
     store_piece(r->store, head, piece, c->number, now_ns, &now);
-    if (now.replaced) {
-        net_stream_close(stream, now.why);
-    } else if (now.kind == PIECE_REFUSED) {
-        fail_stream(stream, head, piece->chunk, now.why);
+    if (now.kind == PIECE_REFUSED) {
+        refuse_piece(stream, head, &now);
     } else if (now.kind != PIECE_NONE) {
         struct net_piece answer = piece_of(&now);
         count_sent(s, &now);

@@ -28,7 +28,8 @@ struct service_config {
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     bool serve;            /* another job may follow one that is done */
     bool shared_memory;    /* workers on this host may share memory with this server */
-    struct thread_pool *threads;     /* shared by the updates; borrowed; NULL: none */
+    struct thread_pool *threads; /* this and the next: as in struct store_config */
+    size_t long_bytes;
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
@@ -39,9 +40,8 @@ struct service_config {
     void (*started)(void *ctx);      /* a generation has begun; a callback may be NULL */
     /* Called before a generation begins: the old store has stopped, the new one does not exist. */
     enum status (*beginning)(void *ctx, const struct net_plan *plan);
-    /* Called if a worker asks to join and there is no plan yet (or, with `serve`, another job is to
-     * begin). `join` is valid for the call. The worker asks again, or the function refuses it with
-     * a reason in `why`. NULL: the service makes the plan itself. */
+    /* Called if a worker joins before the first plan (with `serve`: of a job). `join` is valid for
+     * the call. The worker retries, or is refused with a reason in `why`. NULL: makes the plan. */
     enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*roster_changed)(void *ctx); /* the state or the roster changed */
     /* These are used like the functions of net_server_handler. */

@@ -107,8 +107,7 @@ void stream_table_close(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns a reference to the stream of that number if it is open, or NULL. */
-static struct net_stream *ref_stream(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
+struct net_stream *stream_table_ref(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);
     if (!p)
@@ -122,7 +121,7 @@ static struct net_stream *ref_stream(struct stream_table *s, uint64_t number) UN
 void stream_table_send(struct stream_table *s, uint64_t number, const struct net_frame_head *head,
                        const struct net_piece *piece, struct buf *payload)
 {
-    struct net_stream *stream = ref_stream(s, number);
+    struct net_stream *stream = stream_table_ref(s, number);
     if (!stream)
         return;
     net_stream_send(stream, head, piece, payload, 0, payload ? payload->bytes : 0);
@@ -131,7 +130,7 @@ void stream_table_send(struct stream_table *s, uint64_t number, const struct net
 
 void stream_table_end(struct stream_table *s, uint64_t number, const char *why)
 {
-    struct net_stream *stream = ref_stream(s, number);
+    struct net_stream *stream = stream_table_ref(s, number);
     if (!stream)
         return;
     net_stream_close(stream, why);
@@ -140,7 +139,7 @@ void stream_table_end(struct stream_table *s, uint64_t number, const char *why)
 
 void stream_table_doubt(struct stream_table *s, uint64_t number)
 {
-    struct net_stream *stream = ref_stream(s, number);
+    struct net_stream *stream = stream_table_ref(s, number);
     if (!stream)
         return;
     net_stream_trust(stream, 0);

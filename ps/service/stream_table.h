@@ -19,6 +19,8 @@ uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream);
 /* Removes the stream; the handler's stream_closed calls it. A thread that found the stream before
  * holds a reference, and its messages are dropped. */
 void stream_table_close(struct stream_table *s, uint64_t number);
+/* Returns a reference to the stream (net_stream_unref), or NULL if it has closed. */
+struct net_stream *stream_table_ref(struct stream_table *s, uint64_t number);
 /* Sends the whole of `payload` (net_stream_send); does nothing if the stream has closed. */
 void stream_table_send(struct stream_table *s, uint64_t number, const struct net_frame_head *head,
                        const struct net_piece *piece, struct buf *payload);

@@ -5,6 +5,8 @@
 #include "ps/store/answers.h"
 #include "base/digest.h"
 #include "ps/store/chunk_state.h"
+#include "ps/store/diverged.h"
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,6 +21,24 @@ void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     va_end(ap);
     answer->kind = PIECE_REFUSED;
     answer->why = answer->text;
+}
+
+/* Describes the fault of element `bad`, which was rejected. */
+static const char *name_fault(const struct net_payload *p, enum dtype dtype, size_t n, size_t bad)
+{
+    return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large for the sum";
+}
+
+/* Names the parameter and the worker's index, as in the worker's own flags. */
+void answer_refuse_not_finite(const struct store *s, const struct chunk_state *c, int rank,
+                              const struct net_piece *piece, size_t bad,
+                              struct store_answer *answer)
+{
+    int worker = s->cfg.member ? s->cfg.member[rank] : rank;
+    answer_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
+                  piece->kind == PIECE_INIT ? "the first value" : "the gradient",
+                  diverged_param_at(s, c, bad)->name, piece->step,
+                  name_fault(&piece->payload, piece->dtype, c->n, bad));
 }
 
 /* Also computes the checksum of a version that was made before a member needed checksums; later
@@ -124,6 +144,7 @@ void answer_defer(struct chunk_state *c, const struct arrival *a)
 {
     struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
+    w->push_from = a->from;
     if (w->pusher == a->head->incarnation && w->push_step == step)
         return; /* it waits already */
     w->pusher = a->head->incarnation;
@@ -146,31 +167,26 @@ static void withhold_answer(const struct store *s, struct chunk_state *c, const 
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
 }
 
-/* Returns true if the push made a version that answers it as soon as the lock is released. */
-static bool is_answered_next(const struct store *s, const struct chunk_state *c, int member,
-                             int new_version)
-{
-    return new_version && c->version < withheld_from(s) &&
-           !is_ahead(s, c, member, clock_limit(s, c));
-}
-
-void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
+void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                   struct store_answer *answer)
 {
-    int member = (int)a->head->member, push = a->piece->kind == PIECE_PUSH;
-    if (push)
+    int member = (int)a->head->member;
+    if (a->piece->kind == PIECE_PUSH)
         withhold_answer(s, c, a, answer);
     if (answer->payload) {
         note_sent(s, c, member);
         answer->samples = answer_samples(s, c, member);
     }
-    if (answer->kind != PIECE_NONE)
+}
+
+void answer_taken(struct chunk_state *c, const struct arrival *a, struct store_answer *answer)
+{
+    if (a->piece->kind != PIECE_PUSH || !a->piece->ask_taken || answer->kind != PIECE_NONE)
         return;
-    if (push)
-        c->waiters[member].push_from = a->from;
-    else
-        c->waiters[member].pull_from = a->from;
-    if (push && a->piece->ask_taken && !is_answered_next(s, c, member, new_version)) {
+    pthread_mutex_lock(&c->lock);
+    bool waits = c->waiters[a->head->member].pusher == a->head->incarnation;
+    pthread_mutex_unlock(&c->lock);
+    if (waits) {
         answer->kind = PIECE_TAKEN;
         answer->step = a->piece->step;
     }

@@ -9,6 +9,10 @@
 /* Sets an answer that refuses a piece with a reason. */
 void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Sets the refusal of a member's piece whose element `bad` was rejected. */
+void answer_refuse_not_finite(const struct store *s, const struct chunk_state *c, int rank,
+                              const struct net_piece *piece, size_t bad,
+                              struct store_answer *answer);
 /* Sets an answer that carries version `number`, which the chunk still keeps. dtype is the format of
  * versions for members, or fp32 for members that need the whole value. If members receive changes,
  * the first version exists only in fp32. */
@@ -24,9 +28,12 @@ enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t numbe
 /* Marks the push's sender as waiting; the sender is answered once an answer is due. */
 void answer_defer(struct chunk_state *c, const struct arrival *a);
 /* Completes *answer, which the handling of the piece has set, before it is sent: withholds a
- * version that is not to be sent yet, adds the samples, or answers TAKEN. */
-void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
+ * version that is not to be sent yet, or adds the samples. */
+void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                   struct store_answer *answer);
+/* Answers TAKEN if the sender of a push requests that and still waits. Called without the chunk's
+ * lock. */
+void answer_taken(struct chunk_state *c, const struct arrival *a, struct store_answer *answer);
 /* Sends every answer that is due at this chunk. Called without the chunk's lock. */
 void answer_owed(struct store *s, struct chunk_state *c);
 /* Returns true if a pull of version `number` has to wait, as the last version is held back. */

@@ -2,6 +2,7 @@
  *
  *   pieces.c       a piece's way: validated, judged (consistency.h), applied, answered
  *   versions.c     contributions, and the versions that they make
+ *   chunk_update.c the pass that makes a version
  *   clip.c         versions that wait for the norm of the whole step
  *   outer.c        versions that wait for other regions
  *   answers.c      owed answers, and the members that others wait for
@@ -16,6 +17,7 @@
 #ifndef PS_STORE_CHUNK_STATE_H
 #define PS_STORE_CHUNK_STATE_H
 #include "ps/store/aggregate.h"
+#include "ps/store/chunk_update.h"
 #include "ps/store/consistency.h"
 #include "ps/store/norm.h"
 #include "ps/store/samples.h"
@@ -31,7 +33,8 @@ enum chunk_pending {
     /* The chunk has its sum, `squares` (its part of the norm), and the buffers of the next
      * version. */
     CHUNK_PENDING_NORM,
-    CHUNK_PENDING_OUTER, /* the next version is computed, and waits for outer_adopt */
+    CHUNK_PENDING_UPDATE, /* lockstep: the pass that makes the next version is under way */
+    CHUNK_PENDING_OUTER,  /* the next version is computed, and waits for outer_adopt */
 };
 
 struct chunk_state {
@@ -58,6 +61,7 @@ struct chunk_state {
     float rate;      /* factor of the learning rate for the next version, once n_counted > 0 */
     int rate_member; /* member whose contribution set it */
     struct chunk_version next;
+    struct chunk_update update;
     struct waiter *waiters; /* [n_members] */
     int64_t arrived_ns;     /* time of the last contribution */
     struct late_step late;  /* sync, backup: the member that the last version waited for */
@@ -89,6 +93,9 @@ struct store {
     _Atomic bool is_stopped;       /* true once every chunk is stopped */
     _Atomic bool sums;             /* a member needs the versions' checksums */
     _Atomic int n_restarts;        /* members that joined again without having left */
+    _Atomic int n_updates;         /* updates under way; each begins under its chunk's lock */
+    pthread_mutex_t updates_lock;  /* guards the end of each update */
+    pthread_cond_t updates_ended;
 };
 
 /* A piece that passed validation. Borrowed for the call of store_piece. */

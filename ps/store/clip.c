@@ -1,13 +1,12 @@
 /* ps/store/clip.c - see chunk_state.h: clips by the norm, in lockstep. A chunk that has all
  * contributions of a step waits until every chunk of the model has, here and on the other servers.
  * Then the norm of the step's mean gradient is complete, the same number everywhere, and all
- * versions are made. The thread that adds the last part makes them, one chunk after the other.
+ * versions are made. The thread that adds the last part begins their updates.
  * Locks:   a chunk's, the norm's; never both. */
 #include "kernels/vector/clip.h"
 #include "base/log.h"
 #include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
-#include "ps/store/diverged.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
 #include <stdbool.h>
@@ -25,12 +24,10 @@ static void finish_all(struct store *s, int64_t step)
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        bool made = version_finish(s, c, step, factor);
-        size_t not_finite = diverged_take(c);
+        bool has_begun = version_begin_clipped(s, c, step, factor);
         pthread_mutex_unlock(&c->lock);
-        diverged_log(s, c, not_finite, step);
-        if (made)
-            answer_owed(s, c);
+        if (has_begun)
+            chunk_update_launch(s, c, NULL, NULL);
     }
 }
 

@@ -1,9 +1,10 @@
 /* ps/store/handover.c - see store.h: ends a store, and fills the next one from it.
  *
- * A stop is final and immediate: each chunk keeps the version that it has, and answers REBASE to
- * every piece that waits there or arrives later. The versions of two chunks may then differ by a
- * step; the next generation begins at the last step that is complete on every server.
- * Locks:   a chunk's alone. */
+ * A stop is final and immediate: each chunk keeps the version that it has, or that an update is
+ * just making, and answers REBASE to every piece that waits there or arrives later. The versions of
+ * two chunks may then differ by a step; the next generation begins at the last step that is
+ * complete on every server.
+ * Locks:   a chunk's, the store's lock of n_updates; never both. */
 #include "ps/store/handover.h"
 #include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
@@ -12,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two threads may stop a store at once: each of them finds all chunks stopped when it returns. */
+/* Two threads may stop a store at once: each of them finds all chunks stopped, and no update under
+ * way, when it returns. */
 void handover_stop(struct store *s)
 {
     for (int i = 0; i < s->n_owned; i++) {
@@ -22,6 +24,7 @@ void handover_stop(struct store *s)
         pthread_mutex_unlock(&c->lock);
         answer_owed(s, c);
     }
+    chunk_update_await_all(s);
     if (!atomic_exchange(&s->is_stopped, true) && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
 }

@@ -1,8 +1,8 @@
 /* ps/store/pieces.c - see store.h: the stages that a piece passes in the store. Checks validate the
  * piece first, the cheapest check first, before any lock. Then, under its chunk's lock, a push is
  * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and first
- * values need no judgement. Once the lock is released, members that waited for the new version are
- * answered. */
+ * values need no judgement. Once the lock is released, the update runs (chunk_update.h), and
+ * members that waited for the new version are answered. */
 #include "net/wire/fragments.h"
 #include "net/wire/job_rates.h"
 #include "ps/store/answers.h"
@@ -49,24 +49,6 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
         return c->sum.dtype;
     int whole = piece->kind != PIECE_PULL || dtype_block(c->version_dtype) > 1;
     return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
-}
-
-/* Describes the fault of element `bad`, which was rejected. */
-static const char *name_fault(const struct net_payload *p, enum dtype dtype, size_t n, size_t bad)
-{
-    return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large for the sum";
-}
-
-/* Refuses a piece with the parameter's name and the worker's index, as in the worker's own
- * flags. */
-static void refuse_not_finite(const struct store *s, const struct chunk_state *c,
-                              const struct arrival *a, size_t bad, struct store_answer *answer)
-{
-    int rank = (int)a->head->member, worker = s->cfg.member ? s->cfg.member[rank] : rank;
-    answer_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
-                  a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
-                  diverged_param_at(s, c, bad)->name, a->piece->step,
-                  name_fault(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
 /* Returns true if the piece has no marks of gradients that it lacks, or may have them, and copies
@@ -252,7 +234,7 @@ static bool count_push(struct store *s, struct chunk_state *c, const struct arri
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
     enum status st = version_contribute(s, c, &from, &made, &bad);
     if (st == ST_INVALID) {
-        refuse_not_finite(s, c, a, bad, answer);
+        answer_refuse_not_finite(s, c, member, a->piece, bad, answer);
         return false;
     }
     if (st != ST_OK) {
@@ -325,6 +307,7 @@ static void await_version(struct chunk_state *c, const struct arrival *a, int64_
 {
     struct waiter *w = &c->waiters[a->head->member];
     w->puller = a->head->incarnation;
+    w->pull_from = a->from;
     w->pull_step = number;
     w->pull_dtype = dtype;
 }
@@ -357,7 +340,7 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
         struct chunk_version v;
         size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32, c->n);
         if (bad != SIZE_MAX) {
-            refuse_not_finite(s, c, a, bad, answer);
+            answer_refuse_not_finite(s, c, (int)a->head->member, a->piece, bad, answer);
             return false;
         }
         if (s->cfg.outer) { /* the region asks other regions for the first values */
@@ -404,20 +387,22 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     pthread_mutex_lock(&c->lock);
     enum chunk_pending before = c->pending;
     bool new_version = handle_piece(s, c, &a, answer);
-    int complete = c->pending != CHUNK_PENDING_NONE && before == CHUNK_PENDING_NONE;
-    int awaits_norm = complete && c->pending == CHUNK_PENDING_NORM;
-    answer_piece(s, c, &a, new_version, answer);
+    enum chunk_pending begun = before == CHUNK_PENDING_NONE ? c->pending : CHUNK_PENDING_NONE;
+    answer_piece(s, c, &a, answer);
     struct late_step late = c->late;
     double squares = c->squares;
     size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock);
     diverged_log(s, c, not_finite, (int64_t)piece->step);
-    if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
-        (c->shelf == 0 || s->lockstep))
+    if ((new_version || begun == CHUNK_PENDING_NORM) && piece->kind == PIECE_PUSH &&
+        s->job.sync_mode == JOB_SYNC && (c->shelf == 0 || s->lockstep))
         stragglers_note(s->stragglers, &late);
+    if (begun == CHUNK_PENDING_UPDATE)
+        chunk_update_launch(s, c, &a, answer);
     /* A pull may be the first message after a restart, which raises the bound of ssp. */
     if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
         answer_owed(s, c);
-    if (awaits_norm)
+    if (begun == CHUNK_PENDING_NORM)
         clip_add_squares(s, c->chunk, (int64_t)piece->step, squares);
+    answer_taken(c, &a, answer);
 }

@@ -129,6 +129,8 @@ enum status store_create(const struct store_config *cfg, struct store **out)
     s->mode = consistency_mode_of(cfg->job);
     s->lockstep = s->mode == CONSISTENCY_SYNC;
     atomic_init(&s->hold_last, cfg->hold_last);
+    pthread_mutex_init(&s->updates_lock, NULL);
+    pthread_cond_init(&s->updates_ended, NULL);
     /* The first n_owned shelves are for values, of which three rotate, and for copies that wait;
      * the next are for encoded wire forms, and the last for slots. */
     TRY(ps_pool_create(3 * n_owned, 3 + s->n_members, &s->pool));
@@ -184,6 +186,7 @@ void store_destroy(struct store *s)
 {
     if (!s)
         return;
+    chunk_update_await_all(s);
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         store_empty_chunk(s, c);
@@ -201,6 +204,8 @@ void store_destroy(struct store *s)
     buf_unref(s->nothing);
     free(s->incarnation);
     free(s->left);
+    pthread_cond_destroy(&s->updates_ended);
+    pthread_mutex_destroy(&s->updates_lock);
     free(s);
 }
 

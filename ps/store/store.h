@@ -17,7 +17,8 @@
  *          which the members compute on. A version that a member reads in shared memory is held
  *          until that member's next answer for the chunk. In lockstep this is one of the kept
  *          versions; in other modes up to 13 more versions are held.
- * Threads: any; each chunk has its own lock; `answer` is called with none held.
+ * Threads: any; each chunk has its own lock; `answer` is called with none held. In lockstep no lock
+ *          is held over an update, which cfg.threads make (chunk_update.h).
  * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
 #ifndef PS_STORE_STORE_H
 #define PS_STORE_STORE_H
@@ -37,9 +38,9 @@ struct store_answer {
     struct buf *payload; /* sent as a whole; NULL: no payload */
     enum dtype dtype;    /* format of the payload */
     uint32_t crc32c;     /* checksum of the payload */
-    bool replaced;       /* REFUSED: another process has this one's place */
-    uint64_t samples;    /* 1 + the first sample of the receiver's next step; 0: not reported */
-    const char *why;     /* REFUSED: points to static text or into `text` */
+    bool replaced; /* REFUSED: only the stream ends, since another process has this one's place */
+    uint64_t samples; /* 1 + the first sample of the receiver's next step; 0: not reported */
+    const char *why;  /* REFUSED: points to static text or into `text` */
     char text[160];
 };
 
@@ -67,7 +68,9 @@ struct store_config {
     bool shared_memory;              /* members on this host can read the versions' memory */
     /* turns of updates on the cores, if members on this host use all cores; NULL: none */
     struct core_turns *turns;
-    struct thread_pool *threads; /* shared by updates; borrowed; NULL: one thread each */
+    /* threads that make updates; borrowed; NULL: each update has one thread */
+    struct thread_pool *threads;
+    size_t long_bytes; /* size of a chunk from which on `threads` make updates; 0: 512 KB */
     /* Sends an answer to a member's earlier piece on the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -95,13 +98,13 @@ void store_sum(struct store *s);
  * answer goes to the stream of the last repetition. now_ns is the time of arrival; the store reads
  * no clock. *answer is sent on the same stream at once, or is PIECE_NONE; the caller unrefs its
  * payload. PIECE_TAKEN is only a notice: the answer follows. Answers to other members (and to this
- * one, when its piece completes a step) go through cfg.answer before the return. */
+ * one, when its piece completes a step) go through cfg.answer, in the same thread or in one of
+ * cfg.threads. */
 void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
                  uint64_t from, int64_t now_ns, struct store_answer *answer);
 
 /* Receives the squares of another server's chunks at a step, for clipping by the norm. If these are
- * the last missing squares of the step, its versions are made before the return. `why` is set for
- * LATER and REFUSED. */
+ * the last missing squares of the step, its updates begin. `why` is set for LATER and REFUSED. */
 enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
                                          char why[CONTROL_TEXT_BYTES]);
 

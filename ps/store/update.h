@@ -64,7 +64,7 @@ struct ps_update {
      * the rounding residual. */
     enum dtype wire_dtype;
     bool sums;                   /* compute the checksum */
-    struct thread_pool *threads; /* of ps_update_run; NULL: the caller's thread alone */
+    struct thread_pool *threads; /* threads that help ps_update_run; NULL: none */
     void *wire; /* output: encoded version; NULL: wire_dtype is fp32, and members receive `value` */
     /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version equals
      * the one before. */

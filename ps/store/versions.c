@@ -3,14 +3,10 @@
  * chunk's lock.
  * Locks:   (inside buf_unref and ps_pool_take) the pool's. */
 #include "ps/store/versions.h"
-#include "base/core_turns.h"
 #include "base/trace.h"
 #include "net/wire/fragments.h"
-#include "net/wire/job_rates.h"
 #include "ps/store/chunk_state.h"
-#include "ps/store/diverged.h"
 #include "ps/store/outer.h"
-#include "ps/store/update.h"
 #include <stdbool.h>
 #include <string.h>
 
@@ -68,14 +64,6 @@ void version_encode(const struct chunk_state *c, struct chunk_version *v)
     }
 }
 
-/* Size of a chunk whose update is long enough to move the thread to another core. */
-enum { TURN_BYTES = 64 << 10 };
-
-static bool begin_turn(struct store *s, const struct chunk_state *c)
-{
-    return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
-}
-
 /* Returns true if the next version equals the present one, as the chunk has no turn. Never true in
  * a region's store, which changes the values of versions that wait. */
 static bool is_kept(const struct store *s, const struct chunk_state *c)
@@ -101,20 +89,6 @@ static enum status take_idle(const struct chunk_state *c, bool may_change, struc
     return st;
 }
 
-/* Counts the update for each parameter that stays. */
-static void count_idle(const struct chunk_state *c, struct chunk_version *next)
-{
-    if (!next->idle || next->idle == c->present.idle)
-        return;
-    uint64_t *idle = next->idle->data;
-    for (int k = 0; c->sum.lacks && k < c->n_params; k++)
-        idle[k] += lacking_has(c->sum.lacking, k);
-    if (!c->sum.lacks) { /* the counts did not change */
-        buf_unref(next->idle);
-        next->idle = c->present.idle ? buf_ref(c->present.idle) : NULL;
-    }
-}
-
 /* Provides the buffers of the next version: those of the present one if it is kept, else new ones.
  * may_lack: the contributions may all lack a gradient. */
 static enum status take_next(struct store *s, const struct chunk_state *c, bool may_lack,
@@ -136,94 +110,9 @@ done:
     return st;
 }
 
-static void set_params(const struct store *s, const struct chunk_state *c,
-                       struct ps_update_params *out)
-{
-    const struct outer_hooks *outer = s->cfg.outer;
-    *out = (struct ps_update_params){
-        .param = c->param,
-        .n = c->n_params,
-        .first = s->cfg.chunks->chunks[c->chunk].first,
-        .lacking = c->sum.lacks ? c->sum.lacking : NULL,
-        .idle = c->present.idle ? c->present.idle->data : NULL,
-        .optim = &s->job.optim,
-        .step = (uint64_t)c->version + 1,
-        .since = outer ? (uint64_t)outer->slots_since(outer->ctx) : 0,
-        .factors = job_rates_factors(&s->job, c->param),
-    };
-    out->factors.rate *= c->rate;
-}
-
-/* Computes the next version in `next`, from the mean of the contributions times `factor`. If factor
- * is 0 (allowed if all contributions are in the sum), `next` equals the version before. Returns the
- * result of ps_update_run. */
-static size_t compute_version(struct store *s, struct chunk_state *c, const struct buf *base,
-                              double factor, struct chunk_version *next)
-{
-    int averages = c->param->rule == PARAM_AVERAGE;
-    struct ps_update u = {
-        .param = c->param,
-        .n = c->n,
-        .sum = factor > 0 ? aggregate_sum(&c->sum) : NULL,
-        .terms = c->sum.terms,
-        .n_terms = c->sum.n_terms,
-        .arrived = c->sum.arrived,
-        .dtype = c->sum.dtype,
-        .scale = aggregate_scale(&c->sum, averages ? 1 : factor),
-        .old = c->present.value->data,
-        .slots = c->present.slots ? c->present.slots->data : NULL,
-        .n_slots = (int)c->n_slots,
-        .residual = job_sends_changes(&s->job) && c->n_slots > 0,
-        .compensation = s->job.delay_compensation,
-        .base = base ? base->data : NULL,
-        .value = next->value->data,
-        .new_slots = next->slots ? next->slots->data : NULL,
-        .wire_dtype = next->dtype,
-        .wire = next->wire == next->value ? NULL : next->wire->data,
-        .sums = atomic_load(&s->sums),
-    };
-    struct ps_update_params params;
-    set_params(s, c, &params);
-    bool is_one = c->n_params == 1 && !params.lacking; /* it may have several chunks */
-    if (is_one && params.idle)
-        params.since += params.idle[0];
-    if (!averages)
-        optim_begin_scaled(params.optim, params.step, params.since, &params.factors, &u.step);
-    if (!is_one && (params.lacking || params.idle))
-        u.params = &params;
-    next->summed = u.sums;
-    bool turn = begin_turn(s, c);
-    u.threads = turn ? NULL : s->cfg.threads; /* all cores have their own work */
-    size_t bad = ps_update_run(&u, &next->crc32c);
-    count_idle(c, next);
-    if (turn)
-        core_turns_end(s->cfg.turns);
-    if (bad != SIZE_MAX) /* the version is dropped */
-        return bad;
-    if (u.sum || u.n_terms > 0) /* otherwise it equals the version before */
-        diverged_note(c, u.not_finite);
-    return bad;
-}
-
 static bool gives_samples(const struct store *s, const struct chunk_state *c)
 {
     return s->samples && c->chunk == 0;
-}
-
-/* Computes the version, and returns the first bad element of the last contribution; SIZE_MAX: none.
- * The elements are checked in the same pass, or before it if the pass overwrites slots. */
-static size_t try_version(struct store *s, struct chunk_state *c, const struct buf *base,
-                          struct chunk_version *next)
-{
-    int64_t begin = trace_begin();
-    size_t bad = SIZE_MAX;
-    const struct ps_term *came = c->sum.arrived >= 0 ? &c->sum.terms[c->sum.arrived] : NULL;
-    if (next->slots && next->slots == c->present.slots && came)
-        bad = payload_first_above(&came->payload, c->sum.dtype, c->n, came->limit);
-    if (bad == SIZE_MAX)
-        bad = compute_version(s, c, base, 1, next);
-    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
-    return bad;
 }
 
 static void make_version(struct store *s, struct chunk_state *c, const struct chunk_version *next)
@@ -244,8 +133,7 @@ static void make_version(struct store *s, struct chunk_state *c, const struct ch
 }
 
 /* Makes the chunk wait for the norm, once all contributions have arrived. The previous version ends
- * now, as when the next version is made: no member needs it, because a member contributes to this
- * chunk only when it has the present version of all chunks. */
+ * now (chunk_update_begin). */
 static void await_norm(struct chunk_state *c, const struct chunk_version *next)
 {
     chunk_version_drop(&c->previous);
@@ -254,9 +142,7 @@ static void await_norm(struct chunk_state *c, const struct chunk_version *next)
     c->pending = CHUNK_PENDING_NORM;
 }
 
-/* Makes the computed next version. Returns false if the version waits for other regions. The slots
- * of `next` may be those of the previous version. */
-static bool make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
+bool version_make(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
     const struct outer_hooks *outer = s->cfg.outer;
     int64_t version = c->version + 1;
@@ -293,17 +179,13 @@ void version_set_first(struct chunk_state *c, struct chunk_version *v, int64_t v
         snapshot_chunk_changed(c);
 }
 
-bool version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor)
+bool version_begin_clipped(struct store *s, struct chunk_state *c, int64_t step, double factor)
 {
     if (c->pending != CHUNK_PENDING_NORM || c->version != step || c->is_stopped)
         return false;
-    int64_t begin = trace_begin();
-    struct chunk_version next = c->next;
-    compute_version(s, c, NULL, factor, &next);
-    trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
-    c->next = (struct chunk_version){.value = NULL};
-    c->pending = CHUNK_PENDING_NONE;
-    return make_or_wait(s, c, &next);
+    const struct chunk_version next = c->next;
+    chunk_update_begin(s, c, factor, &next, -1, NULL);
+    return true;
 }
 
 enum status version_contribute(struct store *s, struct chunk_state *c,
@@ -323,18 +205,20 @@ enum status version_contribute(struct store *s, struct chunk_state *c,
         await_norm(c, &next);
         return ST_OK;
     }
+    if (next.value && !next.kept && s->lockstep) {
+        chunk_update_begin(s, c, 1, &next, from->member, &before);
+        return ST_OK;
+    }
     if (next.value && !next.kept)
-        *bad = try_version(s, c, from->base, &next);
+        *bad = chunk_update_run(s, c, from->base, &next);
     if (*bad != SIZE_MAX) { /* the last contribution is bad: earlier ones were checked on arrival */
-        if (next.slots && next.slots == c->previous.slots) /* overwritten; see await_norm() */
-            chunk_version_drop(&c->previous);
         c->sum = before;
         st = ST_INVALID;
         goto done;
     }
     if (gives_samples(s, c))
         ps_samples_counted(s->samples, from->member);
-    *made = next.value && make_or_wait(s, c, &next);
+    *made = next.value && version_make(s, c, &next);
     return ST_OK;
 done:
     chunk_version_drop(&next);

@@ -17,16 +17,19 @@ struct contribution {
     const struct buf *base;
     int64_t now_ns;
 };
-/* Adds a contribution. The last one makes the version, or with clipping by the norm makes the chunk
- * wait for the norm. *made is nonzero if there is a new version. ST_INVALID: element *bad of the
- * contribution is not finite, or too large to be summed. After ST_INVALID and ST_NOMEM nothing has
- * changed. */
+/* Adds a contribution. The last one makes the version; but in lockstep it begins the update, and
+ * with clipping by the norm it makes the chunk wait for the norm. *made is nonzero if there is a
+ * new version. ST_INVALID: element *bad of the contribution is not finite, or too large to be
+ * summed. After ST_INVALID and ST_NOMEM nothing has changed. */
 enum status version_contribute(struct store *s, struct chunk_state *c,
                                const struct contribution *from, int *made, size_t *bad);
-/* Makes the version of a chunk that waits for the norm of step `step`, from `factor` times the mean
- * gradient; factor 0: a version that equals the one before. Returns false if the chunk does not
- * wait for that norm, is stopped, or now waits for other regions. */
-bool version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor);
+/* Begins the update of a chunk that waits for the norm of step `step`, from `factor` times the mean
+ * gradient; factor 0: the version equals the one before. Returns false if the chunk does not wait
+ * for that norm, or is stopped. */
+bool version_begin_clipped(struct store *s, struct chunk_state *c, int64_t step, double factor);
+/* Makes the computed next version, whose buffers then belong to the chunk. Returns false if the
+ * version waits for other regions. */
+bool version_make(struct store *s, struct chunk_state *c, const struct chunk_version *next);
 /* Makes the version that waited for other regions, after its value was changed. */
 void version_make_adopted(struct store *s, struct chunk_state *c);
 /* Sets the first version of a chunk that has none; v's buffers then belong to the chunk. */

@@ -191,6 +191,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
     sim_scene_draw(&r, s);
     r = sim_random_of(seed, STREAM_OPTIONS, 2);
     s->option[OPT_lacks] = sim_chance(&r, 50);
+    s->option[OPT_threads] = sim_chance(&r, 60);
 }
 
 static void node_text(int node, char out[24])

@@ -34,6 +34,7 @@
     X(no_memory, 0, 0, 70) /* plans that ps 0 has no memory to make, in % */                       \
     X(clip, 0, 0, 1)       /* clips by the norm, in sync; only sim --clip sets it */               \
     X(lacks, 0, 0, 1)      /* workers lack the gradient of a chunk now and then */                 \
+    X(threads, 0, 0, 1)    /* threads of the servers make the updates (updates.c) */               \
     /* Only sim --regions sets the following: workers are regions; `steps` are theirs. */          \
     X(regions, 0, 0, 1)                                                                            \
     X(region_steps, 2, 1, 4)                                                                       \

@@ -104,6 +104,24 @@ static void on_started(void *ctx)
         node_changed(s->self);
 }
 
+void server_made(int node)
+{
+    int ended;
+    struct server *s = servers[node];
+    struct run *r = s->is_dying ? NULL : __real_service_run(s->service, &ended);
+    for (int i = 0; r && r->self >= 0 && i < r->chunks->n_chunks; i++) {
+        int64_t version;
+        struct buf *b = store_read(r->store, i, &version);
+        if (!b)
+            continue;
+        oracle_version((struct oracle_place){node, r->generation, i}, version, b->data, NULL,
+                       "as it was made");
+        buf_unref(b);
+    }
+    run_unref(r);
+    sim_mark(MARK_version);
+}
+
 static void set_flag(struct server *s, bool *what)
 {
     *what = true;
@@ -292,6 +310,8 @@ static void on_start(int node)
                                  .ps_hosts = &sim_ps_hosts,
                                  .worker_hosts = &sim_worker_hosts,
                                  .max_model_bytes = 1 << 30,
+                                 .threads = opt(OPT_threads) ? server_threads() : NULL,
+                                 .long_bytes = 1,
                                  .no_ticker = 1,
                                  .started = on_started,
                                  .done = on_done,
@@ -388,7 +408,8 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .has_rate = m->piece.has_rate,
                           .rate = m->piece.rate,
                           .crc32c = m->piece.crc32c,
-                          .dtype = m->piece.dtype};
+                          .dtype = m->piece.dtype,
+                          .memory = server_memory()};
     static const uint8_t mark = 1;
     const struct net_span marks = {&mark, 1};
     if (sim.node[node].is_closed)

@@ -4,6 +4,7 @@
  *   peer.c     net/exchange/peer_client.h, by which servers call ps 0
  *   serve.c    the functions of net/rpc and net/exchange/fetch_client.h that servers call
  *   squares.c  ps/service/square_sender.h
+ *   updates.c  the threads that make updates
  *   watch.c    checks of ps 0's plans, and of checkpoints
  * Owns:    the node and service of each life.
  * Threads: fibers of one thread.
@@ -40,6 +41,8 @@ void server_command(enum coordinator_command_kind what, int index);
 struct coordinator_state *server_coordinator(void);
 /* Returns the server that ps 0 waits for before the first job; -1: none. */
 int server_awaited(void);
+/* Checks the versions of a server, one of which has just been made. */
+void server_made(int node);
 /* Returns true while a server that received SIGTERM has not ended. */
 bool server_is_ending(void);
 
@@ -49,6 +52,12 @@ void squares_reset(void);
 void squares_request(struct server *s, struct sim_call *c);
 void squares_reply(int node, struct sim_call *c);
 void squares_timer(int node, int64_t number);
+
+/* updates.c */
+
+/* Returns the threads of a server, and the memory in which contributions stay. */
+struct thread_pool *server_threads(void);
+struct segment *server_memory(void);
 
 /* peer.c */
 
