@@ -1,10 +1,12 @@
 /* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list, which is sorted by `order`,
- * until its last part has begun. Waking a sleeping thread lasts as long as a part. So a thread
- * spins for SPIN_NS before it sleeps, both for the next loop and for the end of the last part; a
- * quarter of the threads at most spin for a loop. The start of a loop wakes one thread, and each
- * thread wakes another one if further parts wait, so that the caller loses little time. */
+ * until its last part has begun. Waking a sleeping thread lasts as long as a part. So, if the pool
+ * leaves at least two cores to other threads, a thread spins for SPIN_NS before it sleeps: until
+ * the end of the last part, or, for a quarter of the threads, until there is a loop. The start of a
+ * loop wakes one thread, and each thread wakes another one if further parts wait, so that the
+ * caller loses little time. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -21,6 +23,7 @@ struct thread_pool {
     struct thread_loop *first; /* loops with parts that have not begun */
     _Atomic int n_open;        /* number of loops in that list */
     int stop, n;
+    int most_spinning; /* threads that may spin at the same time until there is a loop; 0: none */
     int n_spinning, n_asleep; /* threads that spin until there is a loop, or wait for `work` */
     pthread_t thread[];
 };
@@ -81,7 +84,7 @@ static void wake(struct thread_pool *p, int n)
 /* Waits for a loop, or for the end. The caller holds the lock. */
 static void await_work(struct thread_pool *p) REQUIRES(p->lock)
 {
-    if (p->n_spinning <= p->n / 4) {
+    if (p->n_spinning < p->most_spinning) {
         p->n_spinning++;
         pthread_mutex_unlock(&p->lock);
         int found = spin(&p->n_open, 1);
@@ -127,6 +130,7 @@ enum status thread_pool_create(int n_threads, struct thread_pool **out)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->ended, NULL);
+    p->most_spinning = n_threads + 1 <= cores_usable().n ? 1 + n_threads / 4 : 0;
     for (; p->n < n_threads - 1; p->n++)
         if ((error = pthread_create(&p->thread[p->n], NULL, thread_main, p)) != 0) {
             LOG_W(
@@ -196,7 +200,7 @@ void thread_pool_run(struct thread_pool *p, int n, void (*part)(void *ctx, int k
         pthread_mutex_lock(&p->lock);
     }
     pthread_mutex_unlock(&p->lock);
-    if (spin(&l.left, 0))
+    if (p->most_spinning > 0 && spin(&l.left, 0))
         return;
     pthread_mutex_lock(&p->lock);
     while (atomic_load(&l.left) > 0)
