@@ -1,16 +1,19 @@
 /* tests/net_batch_test.c - how a client packs the requests of an exchange into frames. Chunks with
  * low numbers overtake other waiting chunks, many small chunks share few frames, and payloads
  * around the copy limit arrive complete. The program replaces send_queue_frame (--wrap): it counts
- * frames, and holds the frame that a client is about to send, so that all later pushes wait. */
+ * frames, and holds the frame that a client is about to send, so that all later pushes wait. It
+ * also replaces clock_gettime, to let time pass. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
 #include "net/rpc/send_queue.h"
 #include "tests/check.h"
 #include "tests/net_tiny.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_PARAMS = 1000 };
 
@@ -40,6 +43,21 @@ grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch)
     }
     pthread_mutex_unlock(&gate.lock);
     return __real_send_queue_frame(batch);
+}
+
+static _Atomic int64_t late_ns; /* time that passes before each reading of the clock */
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+    static _Atomic int64_t passed_ns;
+    int status = __real_clock_gettime(id, ts);
+    int64_t ns = ts->tv_nsec + (passed_ns += late_ns);
+    ts->tv_sec += ns / 1000000000;
+    ts->tv_nsec = ns % 1000000000;
+    return status;
 }
 
 static void gate_set(int closed)
@@ -216,15 +234,16 @@ static void small_chunks_share_frames(void **state)
     rig_close(&r);
 }
 
-/* Within a host at most three chunks of 1 MB are in flight. An answer or TAKEN from the server ends
- * this state of a chunk. Chunks of a broken stream do not count any more. */
-static void window_limits_bytes_in_flight(void **state)
+/* At a server on this host, or near it, at most two chunks of 1 MB are in flight. An answer or
+ * TAKEN from the server ends this state of a chunk. Chunks of a broken stream do not count any
+ * more. */
+static void check_window(int shared)
 {
-    enum { N = 8, WINDOW = 3 };
+    enum { N = 8, WINDOW = 2 };
     const int n_elems = N << 18;
     const struct timespec while_more_could_come = {0, 200000000};
     struct rig r;
-    rig_open(&r, &n_elems, 1, 1 << 20, 1);
+    rig_open(&r, &n_elems, 1, 1 << 20, shared);
     struct tiny *t = &r.tiny;
     assert_int_equal(r.chunks->n_chunks, N);
     tiny_set(t, &t->hold, 1);
@@ -243,6 +262,69 @@ static void window_limits_bytes_in_flight(void **state)
     t->hold = t->say_taken = 0; /* only answers make room from now on */
     tiny_start(t);
     wait_all(&r, 1);
+    rig_close(&r);
+}
+
+static void window_limits_bytes_in_flight(void **state)
+{
+    check_window(1);
+    check_window(0);
+}
+
+/* Chunks that were in flight when a stream broke do not count as slow acknowledgements, which would
+ * end the limit. */
+static void broken_stream_keeps_window(void **state)
+{
+    enum { N = 64, WINDOW = 16, BREAKS = 2 };
+    const int n_elems = N << 15;
+    const struct timespec while_more_could_come = {0, 200000000};
+    struct rig r;
+    int before = 0;
+    rig_open(&r, &n_elems, 1, 128 << 10, 0);
+    struct tiny *t = &r.tiny;
+    assert_int_equal(r.chunks->n_chunks, N);
+    tiny_set(t, &t->hold, 1);
+    for (int i = 0; i < N; i++)
+        push(&r, i, 0);
+    net_exchange_flush(r.x);
+    for (int i = 0; i <= BREAKS; i++) {
+        tiny_await(t, &t->n_push, before + WINDOW);
+        nanosleep(&while_more_could_come, NULL);
+        int n_sent = tiny_get(t, &t->n_push) - before;
+        assert_in_range(n_sent, WINDOW, N - 1);
+        tiny_stop(t);
+        before = t->n_push;
+        t->hold = i < BREAKS;
+        tiny_start(t);
+    }
+    wait_all(&r, 1);
+    rig_close(&r);
+}
+
+/* A server behind a proxy on this host: each acknowledgement lasts 20 ms or more. */
+static void slow_server_has_no_window(void **state)
+{
+    enum { N = 8, STEPS = 3, LATE_NS = 20000000 };
+    const int n_elems = N << 18;
+    struct rig r;
+    rig_open(&r, &n_elems, 1, 1 << 20, 0);
+    atomic_store(&late_ns, LATE_NS);
+    for (int64_t step = 0; step < STEPS; step++) {
+        for (int i = 0; i < N; i++)
+            push(&r, i, step);
+        net_exchange_flush(r.x);
+        wait_all(&r, step + 1);
+    }
+    atomic_store(&late_ns, 0);
+    tiny_set(&r.tiny, &r.tiny.hold, 1);
+    for (int i = 0; i < N; i++)
+        push(&r, i, STEPS);
+    net_exchange_flush(r.x);
+    tiny_await(&r.tiny, &r.tiny.n_push, STEPS * N + N);
+    tiny_stop(&r.tiny);
+    r.tiny.hold = 0;
+    tiny_start(&r.tiny);
+    wait_all(&r, STEPS + 1);
     rig_close(&r);
 }
 
@@ -269,5 +351,6 @@ int main(void)
     log_init("test", -1, LOG_LEVEL_INFO);
     clock_cond_init(&gate.changed);
     return RUN_TESTS(first_layers_are_sent_first, small_chunks_share_frames,
-                     payloads_around_copied_length_arrive, window_limits_bytes_in_flight);
+                     payloads_around_copied_length_arrive, window_limits_bytes_in_flight,
+                     broken_stream_keeps_window, slow_server_has_no_window);
 }

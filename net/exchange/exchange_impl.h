@@ -18,6 +18,7 @@ struct exchange_chunk {
     struct send_queue_item item; /* the pending request; kind PIECE_NONE: there is no request */
     bool queued;                 /* the request is in its link's queue */
     size_t in_flight;            /* bytes of the request that the link's in_flight contains */
+    int64_t sent_ns;             /* time when these bytes were sent */
     int refs;                    /* payload slices of the request that gRPC still holds */
     bool params_held;            /* these are slices of params */
     float *late;                 /* version that will replace params when gRPC holds no slice of

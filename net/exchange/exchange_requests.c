@@ -3,6 +3,7 @@
  * answered and gRPC holds no slice of the caller's bytes. A late answer from an older stream that
  * brings nothing new is ignored. */
 #include "net/exchange/exchange_requests.h"
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -13,10 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit of bytes sent to a server on this host before the server has read them. The server's gRPC
- * receives all bytes that arrive before it delivers any. Without a limit it would store a whole
- * model, which would have left the caches before the server reads it. */
-enum { REQUEST_WINDOW_BYTES = 3 << 20 };
+/* Limit of bytes sent to a server on this host, or near it, before the server has read them. The
+ * server's gRPC receives all bytes that arrive before it delivers any. Without a limit it would
+ * store a whole model, which would have left the caches before the server reads it. */
+enum { REQUEST_WINDOW_BYTES = 2 << 20 };
+
+/* A connection to a proxy on this host has short round trips, even if the server behind it is far.
+ * So a server counts as near only while the fastest of NEAR_ACKS acknowledgements lasted at
+ * most NEAR_MS. */
+enum { NEAR_MS = 5, NEAR_ACKS = 16 };
 
 void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange_chunk *c)
 {
@@ -133,11 +139,16 @@ static void choose_way(struct link *l, struct send_queue_item *item)
         item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
 }
 
+static bool has_window(const struct link *l)
+{
+    return l->arena || l->is_near;
+}
+
 /* Returns true if the next request must wait for the server's acknowledgement. Two requests are
  * always sent, so that the server receives one while it processes the other. */
 static bool is_full(const struct link *l, size_t bytes)
 {
-    return l->arena && l->in_flight > bytes && l->in_flight + bytes > REQUEST_WINDOW_BYTES;
+    return has_window(l) && l->in_flight > bytes && l->in_flight + bytes > REQUEST_WINDOW_BYTES;
 }
 
 /* Counts the bytes that are sent, until the server has acknowledged them. Frames of few bytes do
@@ -145,20 +156,40 @@ static bool is_full(const struct link *l, size_t bytes)
  * not count either: a region's server answers them only when it has all of them. */
 static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
-    for (int i = 0; l->arena && batch->bytes >= SEND_QUEUE_EAGER_BYTES && i < batch->n; i++) {
+    bool counts = has_window(l) && batch->bytes >= SEND_QUEUE_EAGER_BYTES;
+    int64_t now_ns = counts ? clock_now_ns() : 0;
+    for (int i = 0; counts && i < batch->n; i++) {
         struct send_queue_item *item = batch->items[i];
         if (item->shared_offset || item->kind == PIECE_INIT)
             continue;
         item->ask_taken = item->kind == PIECE_PUSH;
         l->x->chunks[item->chunk].in_flight = item->bytes;
+        l->x->chunks[item->chunk].sent_ns = now_ns;
         l->in_flight += item->bytes;
     }
 }
 
-void exchange_request_acked(struct link *l, struct exchange_chunk *c)
+static void note_ack(struct link *l, int64_t took_ns)
+{
+    if (l->n_acked == 0 || took_ns < l->fastest_ns)
+        l->fastest_ns = took_ns;
+    if (++l->n_acked < NEAR_ACKS)
+        return;
+    l->is_near &= l->fastest_ns <= NEAR_MS * INT64_C(1000000);
+    l->n_acked = 0;
+}
+
+static void forget_in_flight(struct link *l, struct exchange_chunk *c)
 {
     l->in_flight -= c->in_flight;
     c->in_flight = 0;
+}
+
+void exchange_request_acked(struct link *l, struct exchange_chunk *c)
+{
+    if (c->in_flight > 0)
+        note_ack(l, clock_now_ns() - c->sent_ns);
+    forget_in_flight(l, c);
 }
 
 int exchange_request_next(struct link *l, struct send_queue_batch *batch,
@@ -223,7 +254,7 @@ void exchange_request_queue_all(struct link *l)
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++)
         if (x->server[i] == l->index) {
-            exchange_request_acked(l, &x->chunks[i]);
+            forget_in_flight(l, &x->chunks[i]);
             queue_chunk(x, l, &x->chunks[i]);
         }
 }

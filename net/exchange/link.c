@@ -317,6 +317,14 @@ static void report_failed(struct link *l, grpc_status_code code, const char *tex
     exchange_session_end_call(l, &e, text[0] ? text : "no answer", NULL);
 }
 
+static void note_near(struct link *l, bool is_near)
+{
+    pthread_mutex_lock(&l->x->lock);
+    l->is_near = is_near;
+    l->n_acked = 0;
+    pthread_mutex_unlock(&l->x->lock);
+}
+
 static void on_join(struct grpc_runtime_op *op, bool ok)
 {
     struct link *l = (struct link *)((char *)op - offsetof(struct link, join_op));
@@ -325,7 +333,7 @@ static void on_join(struct grpc_runtime_op *op, bool ok)
     char text[BIDI_REASON_BYTES];
     unary_batch_end(&l->join, text, sizeof text);
     if (answered)
-        net_channel_answered(l->channel, l->call);
+        note_near(l, net_channel_answered(l->channel, l->call));
     grpc_call_unref(l->call); /* the reference of the operations */
     forget_call(l);
     if (answered)

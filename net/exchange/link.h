@@ -66,6 +66,11 @@ struct link {
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
                          TAKEN */
     bool stalled;     /* requests wait until in_flight becomes smaller */
+    bool is_near;     /* the server's host is near (net_channel_answered), and the server answers
+                         within NEAR_MS */
+    int n_acked;      /* acknowledgements since is_near was checked; fastest_ns: the fastest of
+                         them */
+    int64_t fastest_ns;
 };
 
 enum status link_create(struct net_exchange *x, const char *addr, struct link **out);

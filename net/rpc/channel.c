@@ -157,17 +157,19 @@ static void leave_to_parent(struct fork_guard *g)
     peer_sockets_close(&((struct net_channel *)g)->peer);
 }
 
-void net_channel_answered(struct net_channel *c, grpc_call *call)
+bool net_channel_answered(struct net_channel *c, grpc_call *call)
 {
     char *text = grpc_call_get_peer(call);
     struct peer_socket_address peer;
+    bool is_near = false;
     if (text && peer_sockets_read_address(text, &peer)) {
         fork_guard_remove(&c->guard);
         c->peer = peer;
         fork_guard_add(&c->guard, leave_to_parent);
-        peer_sockets_tune(&peer);
+        is_near = peer_sockets_tune(&peer);
     }
     gpr_free(text);
+    return is_near;
 }
 
 void net_channel_destroy(struct net_channel *c)

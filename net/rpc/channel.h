@@ -8,6 +8,7 @@
 #ifndef NET_RPC_CHANNEL_H
 #define NET_RPC_CHANNEL_H
 #include "net/rpc/grpc_runtime.h"
+#include <stdbool.h>
 
 struct net_channel;
 /* Makes a channel to host:port. max_receive_bytes: longest message that it receives. */
@@ -18,8 +19,8 @@ grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
                             int64_t deadline_ms);
 /* Stores the server's address, which is read from a call that the server has answered. From now on
  * a child that the process forks closes its copies of connections to that address. Tunes the
- * connections (local_socket.h). One thread at a time. */
-void net_channel_answered(struct net_channel *c, grpc_call *call);
+ * connections, and returns true if the server is near (local_socket.h). One thread at a time. */
+bool net_channel_answered(struct net_channel *c, grpc_call *call);
 void net_channel_destroy(struct net_channel *c); /* NULL is fine */
 
 #endif

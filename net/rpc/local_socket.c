@@ -1,8 +1,8 @@
 /* net/rpc/local_socket.c - see local_socket.h. */
 #include "net/rpc/local_socket.h"
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -34,4 +34,14 @@ void local_socket_tune(int fd)
         return;
     if (strncmp(algorithm, bbr, sizeof bbr - 1) == 0) /* later versions have a suffix */
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
+}
+
+bool local_socket_is_near(int fd)
+{
+    struct tcp_info t;
+    socklen_t n = sizeof t;
+    memset(&t, 0, sizeof t);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 &&
+           n >= offsetof(struct tcp_info, tcpi_min_rtt) + sizeof t.tcpi_min_rtt &&
+           t.tcpi_min_rtt < LOCAL_SOCKET_NEAR_US;
 }

@@ -98,12 +98,21 @@ void peer_sockets_close(const struct peer_socket_address *p)
     for_each(p, close_one, NULL);
 }
 
+struct counts {
+    int all, near;
+};
+
 static void tune_one(void *ctx, int fd)
 {
+    struct counts *n = ctx;
     local_socket_tune(fd);
+    n->all++;
+    n->near += local_socket_is_near(fd);
 }
 
-void peer_sockets_tune(const struct peer_socket_address *p)
+bool peer_sockets_tune(const struct peer_socket_address *p)
 {
-    for_each(p, tune_one, NULL);
+    struct counts n = {0, 0};
+    for_each(p, tune_one, &n);
+    return n.all > 0 && n.near == n.all;
 }

@@ -20,7 +20,8 @@ bool peer_sockets_read_address(const char *text, struct peer_socket_address *out
 /* Closes all descriptors of this process that are sockets connected to that address. Sends nothing,
  * so other processes can still use these connections. */
 void peer_sockets_close(const struct peer_socket_address *p);
-/* Tunes these sockets (local_socket.h). */
-void peer_sockets_tune(const struct peer_socket_address *p);
+/* Tunes these sockets (local_socket.h). Returns true if there are some, and the peer is near by
+ * each of them. */
+bool peer_sockets_tune(const struct peer_socket_address *p);
 
 #endif

@@ -167,7 +167,7 @@ enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
                                       struct net_channel **out);
 grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
                                    const char *method, int64_t deadline_ms);
-void __wrap_net_channel_answered(struct net_channel *c, grpc_call *call);
+bool __wrap_net_channel_answered(struct net_channel *c, grpc_call *call);
 void __wrap_net_channel_destroy(struct net_channel *c);
 
 enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
@@ -195,8 +195,9 @@ grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue 
     return nodes[sim.running].calls = call;
 }
 
-void __wrap_net_channel_answered(struct net_channel *c, grpc_call *call)
+bool __wrap_net_channel_answered(struct net_channel *c, grpc_call *call)
 {
+    return false;
 }
 
 void __wrap_net_channel_destroy(struct net_channel *c)
@@ -422,6 +423,7 @@ static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
     m->piece.rate = item->rate;
     m->piece.crc32c = item->crc32c;
     m->piece.lacks = item->lacking != NULL;
+    m->piece.ask_taken = item->ask_taken;
     m->bytes = item->data ? item->bytes : 0;
     m->data = m->bytes ? sim_copy(item->data, m->bytes) : NULL;
     m->identity = nodes[node].contribution[item->chunk].identity;

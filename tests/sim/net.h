@@ -47,6 +47,7 @@ struct sim_msg {
         enum dtype dtype;
         uint64_t samples; /* only downwards */
         bool lacks;       /* only upwards: the contribution has no gradient */
+        bool ask_taken;   /* only upwards */
     } piece;
     uint64_t position;   /* index of a contribution's first sample */
     uint64_t identity;   /* number of the contribution; a repeat has the same */

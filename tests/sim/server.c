@@ -407,6 +407,7 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .weight = m->piece.weight,
                           .has_rate = m->piece.has_rate,
                           .rate = m->piece.rate,
+                          .ask_taken = m->piece.ask_taken,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype,
                           .memory = server_memory()};
