@@ -325,6 +325,23 @@ static enum status refuse_replaced(const char *folder, uint64_t epoch,
     return ST_REFUSED;
 }
 
+bool checkpoint_folder_owner_ended(const char *folder, const struct checkpoint_lease *owner,
+                                   struct timespec *since)
+{
+    struct stat file;
+    char path[PATH_MAX];
+    bool fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", folder, owner->address) <
+                sizeof path; /* ps 0 removes this file at its end (ps/node.h) */
+    bool ended = fits && owner->epoch > 0 && access(path, F_OK) != 0 && errno == ENOENT;
+    if (ended) {
+        snprintf(path, sizeof path, "%s/lease-%" PRIu64, folder, owner->epoch);
+        ended = stat(path, &file) == 0;
+    }
+    if (ended && since)
+        *since = file.st_mtim;
+    return ended;
+}
+
 enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine)
 {
     struct seen seen;

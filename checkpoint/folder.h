@@ -26,6 +26,7 @@
 #define CHECKPOINT_FOLDER_H
 #include "checkpoint/manifest.h"
 #include <stdbool.h>
+#include <time.h>
 
 enum { LEASE_ADDRESS_BYTES = 256, LEASE_HOST_BYTES = 65 };
 
@@ -52,6 +53,10 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
                                     struct checkpoint_lease *out);
 /* Reads the current owner's lease; epoch 0: the folder was never claimed, or does not exist. */
 enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease *out);
+/* Returns true if the owner, the ps 0 of the last claim, shut down in order. *since: the time of
+ * that claim; NULL: the caller needs none. */
+bool checkpoint_folder_owner_ended(const char *folder, const struct checkpoint_lease *owner,
+                                   struct timespec *since);
 /* Checks that no other process has claimed the folder since. ST_REFUSED: another process has, and
  * the caller must end. If the folder was emptied, the lease is recorded again. */
 enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine);

@@ -5,7 +5,6 @@
 #include "checkpoint/job_check.h"
 #include "files/safetensors.h"
 #include "net/wire/job_steps.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
@@ -14,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LOOKS = 3 }; /* looks until a line reports how to end the worker */
 
@@ -53,19 +51,10 @@ static bool is_complete(const struct checkpoint_manifest *m, const struct net_jo
 /* Returns true if ps 0 shut down in order. *since: time of the last claim of the folder. */
 static bool ended_in_order(const struct job_over *o, struct timespec *since)
 {
-    struct stat file;
     struct checkpoint_lease lease = {.epoch = 0};
-    char path[PATH_MAX];
-    bool fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
-    bool ended = fits && checkpoint_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
-                 strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
-    if (ended) {
-        snprintf(path, sizeof path, "%s/lease-%" PRIu64, o->folder, lease.epoch);
-        ended = stat(path, &file) == 0;
-    }
-    if (ended)
-        *since = file.st_mtim;
-    return ended;
+    return checkpoint_folder_lease(o->folder, &lease) == ST_OK &&
+           strcmp(lease.address, o->ps0) == 0 &&
+           checkpoint_folder_owner_ended(o->folder, &lease, since);
 }
 
 /* Returns true if the file is no older than `since`. An older file belongs to an earlier job, which

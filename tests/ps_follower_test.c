@@ -294,6 +294,41 @@ static void missing_ps0_leads_to_looks_at_the_folder(void **state)
     assert_int_equal(r.out.act[0].arg, 0);
 }
 
+/* Returns true if the follower ends this server, without ps 0, by what the folder shows. */
+static bool ends_by(struct rig *r, struct follower_event looked)
+{
+    looked.kind = FOLLOWER_LOOKED;
+    looked.generation = r->f.store.generation;
+    step(r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_UNAVAILABLE});
+    step(r, looked);
+    assert_int_equal(has(r, FOLLOWER_ACT_DONE), has(r, FOLLOWER_ACT_DRAINED));
+    return has(r, FOLLOWER_ACT_DRAINED);
+}
+
+/* ps 0 ended in order, and did not reach this server: it ends as well if it had a part in the job,
+ * or joined it. A server that has only been started may belong to a later job. */
+static void server_that_missed_the_end_ends(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    assert_true(ends_by(&r, (struct follower_event){.has_all_steps = 1, .is_over = 1}));
+    for (int joins = 0; joins < 2; joins++) {
+        int n_looks = 0;
+        r = begin(0);
+        r.f.start.joins = joins;
+        for (int i = 0; i < 25; i++) {
+            r.now += 1000 * MS;
+            step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
+            step(&r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_UNAVAILABLE});
+            n_looks += has(&r, FOLLOWER_ACT_LOOK);
+        }
+        assert_int_equal(n_looks, joins ? 2 : 0);
+        assert_false(ends_by(&r, (struct follower_event){.has_all_steps = 1}));
+        if (joins)
+            assert_true(ends_by(&r, (struct follower_event){.has_all_steps = 1, .is_over = 1}));
+    }
+}
+
 /* A look at the folder may last long. If ps 0 answers before the look ends, the look's result is
  * ignored. */
 static void late_look_is_ignored_when_ps0_answers(void **state)
@@ -337,5 +372,5 @@ int main(void)
                      repeated_plan_is_begun_once, order_waits_for_its_generation,
                      order_of_another_generation_is_ignored, progress_of_another_order_is_ignored,
                      server_ends_with_the_job, missing_ps0_leads_to_looks_at_the_folder,
-                     late_look_is_ignored_when_ps0_answers);
+                     server_that_missed_the_end_ends, late_look_is_ignored_when_ps0_answers);
 }

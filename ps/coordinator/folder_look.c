@@ -15,20 +15,23 @@ struct look_job {
     struct folder_look look;
 };
 
-/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease never
- * belonged to a ps 0: it is this server's own. */
-static bool has_all_steps(const char *folder)
+/* Determines whether the newest checkpoint has all steps of its job, and whether ps 0 has ended. A
+ * folder without a lease never belonged to a ps 0: it is this server's own. */
+static void look_at_steps(struct folder_look *look)
 {
     struct checkpoint_restore *r = NULL;
     struct checkpoint_lease lease;
-    if (checkpoint_folder_lease(folder, &lease) != ST_OK)
-        return false;
-    if (lease.epoch == 0)
-        return checkpoint_parts_have_all_steps(folder);
-    bool has_all =
-        checkpoint_restore_find(folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
+    if (checkpoint_folder_lease(look->folder, &lease) != ST_OK)
+        return;
+    if (lease.epoch == 0) {
+        look->has_all_steps = checkpoint_parts_have_all_steps(look->folder);
+        return;
+    }
+    look->has_all_steps =
+        checkpoint_restore_find(look->folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
     checkpoint_restore_close(r);
-    return has_all;
+    look->is_over =
+        look->has_all_steps && checkpoint_folder_owner_ended(look->folder, &lease, NULL);
 }
 
 /* Returns true if the list of servers that ps 0 has recorded in the folder lacks this server. */
@@ -68,10 +71,8 @@ static bool is_left_out(const struct folder_look *look)
 static void read_folder(struct lane_job *job)
 {
     struct folder_look *look = &((struct look_job *)job)->look;
-    if (look->generation)
-        look->is_left_out = is_left_out(look);
-    else
-        look->has_all_steps = has_all_steps(look->folder);
+    look->is_left_out = look->generation && is_left_out(look);
+    look_at_steps(look);
 }
 
 static void end_look(struct lane_job *job, bool is_left)

@@ -4,7 +4,7 @@
  *
  * Owns:    a copy of the question until it is answered.
  * Threads: post from any; the lane's thread calls `end`, with no lock held.
- * Errors:  if the folder cannot be read, both answers are false. */
+ * Errors:  if the folder cannot be read, all answers are false. */
 #ifndef PS_COORDINATOR_FOLDER_LOOK_H
 #define PS_COORDINATOR_FOLDER_LOOK_H
 #include "base/lane.h"
@@ -12,8 +12,9 @@
 struct folder_look {
     const char *folder, *address; /* address of this server; both borrowed for ever */
     uint64_t generation;          /* generation of this server's store; 0: it has none */
-    bool has_all_steps; /* answer if generation is 0: the newest checkpoint has all steps */
-    bool is_left_out;   /* answer otherwise: a generation newer than the server's runs without it */
+    bool has_all_steps;           /* the newest checkpoint has all steps of its job */
+    bool is_over;     /* has_all_steps, and the ps 0 of that folder has ended in order */
+    bool is_left_out; /* a generation newer than the server's runs without it */
     /* never called after the lane is destroyed */
     void (*end)(void *ctx, const struct folder_look *look);
     void *ctx;

@@ -178,7 +178,8 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
         f->done_at = INT64_MAX; /* the folder is checked only one time */
         add_look(f, out);
     }
-    if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
+    bool has_job = f->store.generation || f->start.joins;
+    if (has_job && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
         f->look_at = f->now + GONE_MS * MS;
         add_look(f, out);
     }
@@ -190,20 +191,22 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     add_action(out, FOLLOWER_ACT_MISSING, 0);
 }
 
-/* Ends a server that was dropped while it hung or could not be reached, and so never received
- * the order to exit. The check may last long: its result no longer counts once ps 0 answers, or
- * the store is in another generation. */
+/* Ends a server that never received the order to exit, because it hung, could not be reached or
+ * had just been started when ps 0 dropped it or ended. The check may last long: its result no
+ * longer counts once ps 0 answers, or the store is in another generation. */
 static void on_looked(struct follower *f, const struct follower_event *e, struct follower_out *out)
 {
     bool has_job = f->store.generation > 0;
     if (!f->missed || e->generation != f->store.generation)
         return;
-    if (has_job ? !e->left_out : !e->has_all_steps)
+    bool was_killed = !has_job && f->start.done_ms > 0 && f->done_at == INT64_MAX;
+    bool is_done = e->is_over || (was_killed && e->has_all_steps);
+    if (!is_done && !(has_job && e->left_out))
         return;
     f->drained = 1;
-    if (!has_job)
+    if (is_done)
         add_action(out, FOLLOWER_ACT_DONE, 0);
-    add_action(out, FOLLOWER_ACT_DRAINED, !has_job);
+    add_action(out, FOLLOWER_ACT_DRAINED, is_done);
 }
 
 /* Records the store's state. A new step alone is not reported at once. */

@@ -22,6 +22,7 @@ enum { FOLLOWER_MAX_ACTIONS = 12 };
 struct follower_start {
     uint64_t incarnation; /* random number of this process, not 0 */
     int keeps_checkpoints;
+    int joins;       /* this server was added to a running job */
     int64_t done_ms; /* > 0: in a restarted process, a job that has all its steps counts as done if
                         ps 0 does not answer within this time */
 };
@@ -46,7 +47,7 @@ struct follower_store {
     X(WORKERS)  /* the list of workers missing here has changed */                                 \
     X(WANT)     /* a request for a checkpoint */                                                   \
     X(LEAVE)    /* this server must hand its chunks to other servers */                            \
-    X(LOOKED)   /* LOOK has ended, with has_all_steps or left_out */
+    X(LOOKED)   /* LOOK has ended, with what the folder shows */
 enum follower_event_kind {
 #define X(name) FOLLOWER_##name,
     FOLLOWER_EVENTS(X)
@@ -56,9 +57,9 @@ enum follower_event_kind {
 struct follower_event {
     enum follower_event_kind kind;
     enum status st;
-    int has_all_steps, left_out; /* LOOKED */
-    uint64_t generation;         /* LOOKED: generation that LOOK named */
-    union {                      /* borrowed for the step */
+    int has_all_steps, is_over, left_out; /* LOOKED: see folder_look.h */
+    uint64_t generation;                  /* LOOKED: generation that LOOK named */
+    union {                               /* borrowed for the step */
         const struct follower_start *start;
         const struct net_control_reply *reply;
         const struct follower_store *store;
@@ -68,17 +69,17 @@ struct follower_event {
 
 /* X(name): actions, carried out in this order. */
 #define FOLLOWER_ACTIONS(X)                                                                        \
-    X(STOP)   /* stop the store at its present step */                                             \
-    X(APPLY)  /* begin the reply's plan beside the store; STORE reports when it is in force */     \
-    X(SETTLE) /* drop the stores of generations before `generation` */                             \
-    X(ORDER)  /* make this server's part of checkpoint `order` of `generation` at `step` */        \
-    X(CANCEL) /* cancel the order that waits for chunks */                                         \
-    X(LOOK) /* check whether the newest checkpoint here has all steps of its job; with a store in  \
-               a generation: whether a newer generation runs without this server */                \
-    X(REFUSED)   /* this process cannot belong to the job; the reply has the reason */             \
-    X(DRAINED)   /* nothing is left to do here; arg 1: the job is done, 2: it has failed */        \
-    X(NEW_PS0)   /* a line: another process is ps 0 now */                                         \
-    X(OLD_PS0)   /* a line: a replaced ps 0 is not obeyed */                                       \
+    X(STOP)    /* stop the store at its present step */                                            \
+    X(APPLY)   /* begin the reply's plan beside the store; STORE reports when it is in force */    \
+    X(SETTLE)  /* drop the stores of generations before `generation` */                            \
+    X(ORDER)   /* make this server's part of checkpoint `order` of `generation` at `step` */       \
+    X(CANCEL)  /* cancel the order that waits for chunks */                                        \
+    X(LOOK)    /* check in the folder whether the job is over; with a store in a generation: also  \
+                  whether a newer generation runs without this server */                           \
+    X(REFUSED) /* this process cannot belong to the job; the reply has the reason */               \
+    X(DRAINED) /* nothing is left to do here; arg 1: the job is done, 2: it has failed */          \
+    X(NEW_PS0) /* a line: another process is ps 0 now */                                           \
+    X(OLD_PS0) /* a line: a replaced ps 0 is not obeyed */                                         \
     X(NO_FOLDER) /* a line: an order, but this server keeps no checkpoints */                      \
     X(MISSING)   /* a line: ps 0 does not answer */                                                \
     X(DONE)      /* a line: the job had all steps, and ps 0 does not answer; DRAINED follows */

@@ -112,6 +112,7 @@ static void step_looked(struct follower_shell *f)
     const struct follower_event e = {.kind = FOLLOWER_LOOKED,
                                      .generation = look.generation,
                                      .has_all_steps = look.has_all_steps,
+                                     .is_over = look.is_over,
                                      .left_out = look.is_left_out};
     if (has_looked && look.is_left_out)
         LOG_I(
@@ -446,8 +447,8 @@ enum status follower_shell_create(const struct follower_shell_config *cfg,
                                   struct follower_shell **out)
 {
     enum status st = ST_NOMEM;
-    struct follower_start start = {.keeps_checkpoints = cfg->writer != NULL,
-                                   .done_ms = cfg->done_ms};
+    struct follower_start start = {
+        .keeps_checkpoints = cfg->writer != NULL, .joins = cfg->joining, .done_ms = cfg->done_ms};
     struct follower_shell *f = calloc(1, sizeof *f);
     if (!f)
         return ST_NOMEM;

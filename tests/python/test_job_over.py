@@ -1,6 +1,6 @@
 """A worker that is started again after its job's end. It exits with 0 if the servers' checkpoint
 folder or restarted servers show the end, and if all files exist that the worker should have
-written. Otherwise it waits."""
+written. Otherwise it waits. A server that was added too late ends by the same folder."""
 # label: cluster waits
 import os
 import shutil
@@ -71,6 +71,12 @@ class JobOver(harness.Test):
                 worker.wait_line("ps:0 .* has not answered since this worker was started" +
                                  remedy[worker.name], 60)
             worker.stop(signal.SIGINT, status=130)
+        joined = job.join_ps("--checkpoint_dir=" + self.folder)  # after ps 0's end
+        waits = job.join_ps("--checkpoint_dir=" + killed)
+        joined.wait_line("the job in .* has completed its steps, and ps:0 .* does not return", 60)
+        joined.wait()
+        waits.wait_line("waiting for ps:0")
+        waits.stop(signal.SIGINT, status=130)
         job.start_ps(0, *kept)
         self.wait_all((late, job.ps[0]))
         self.assertGreater(os.path.getmtime(export + "-2"), 1)
