@@ -146,11 +146,12 @@ class TypedAnswers(test_wire.Client):
             self.stop_at_end(self.cluster.start_ps(task))
             self.stubs.append(self.connect(self.cluster.ps_hosts[task]))
         for member in range(n_workers):
+            named = {}  # a server other than ps 0 may not have begun the generation yet
             for stub in self.stubs:
-                reply = self.join_as(stub, wire, member)
+                reply = self.join_as(stub, wire, member, **named)
                 if reply.server:
                     self.shards = list(reply.server)
-                self.generation = reply.generation
+                self.generation = named["generation"] = reply.generation
         self.zeros, self.ones = bytes(4096), struct.pack("<1024f", *([1] * 1024))
 
     def stream(self, member=0, server=0, **head):
