@@ -1,14 +1,8 @@
-/* libweir/arrays.c - see arrays.h, and weir_values and weir_gradient of weir.h.
- *
- * The program does not read a parameter's values between its push and the answer, which replaces
- * them. So the change by own local steps is computed in the array of the values and sent from
- * there. If the answer is lost, the change is sent again from there; a server has counted each
- * change whose answer has begun to replace it, and counts it only once. An answer that only adds to
- * the values needs them, so in such number formats the change is computed in the array of the
- * gradients. */
+/* libweir/arrays.c - see arrays.h, and weir_values and weir_gradient of weir.h. */
 #include "libweir/arrays.h"
 #include "base/aligned.h"
 #include "base/log.h"
+#include "libweir/changes.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,23 +59,12 @@ int weir_param_first_values(struct weir *w, int param,
     return WEIR_OK;
 }
 
-/* Returns true if the answer to a change replaces the values as a whole. */
-static bool answers_replace_values(const struct net_job *job)
-{
-    return !job->wire_auto && dtype_block(job->version_dtype) == 1 && job->fragments <= 1;
-}
-
-static bool may_change_in_place(const struct weir *w)
-{
-    return w->set.own_local_steps && answers_replace_values(&w->job);
-}
-
 enum status weir_arrays_make_values(struct weir *w)
 {
     char why[SEGMENT_WHY_BYTES];
     size_t bytes = (size_t)w->n_elems * sizeof *w->values;
-    bool lends = may_change_in_place(w) && w->job.push_dtype == DTYPE_F32 && w->cluster.ps.n > 0 &&
-                 w->set.job.shared_memory == 0;
+    bool lends = weir_changes_in_place(w) && w->job.push_dtype == DTYPE_F32 &&
+                 w->cluster.ps.n > 0 && w->set.job.shared_memory == 0;
     if (lends && segment_create(bytes, &w->segment, why) != ST_OK)
         LOG_D("no shared memory for the values: %s", why);
     w->own_values = w->segment ? NULL : aligned_take_pages(bytes);
@@ -105,7 +88,7 @@ enum status weir_arrays_make_gradients(struct weir *w)
         if (!w->gradients)
             return weir_arrays_no_memory(w);
     }
-    w->contributions = !segment && may_change_in_place(w) ? w->values : w->gradients;
+    w->contributions = !segment && weir_changes_in_place(w) ? w->values : w->gradients;
     return ST_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "member/steps.h"
 #include "base/clock.h"
 #include "libweir/arrays.h"
+#include "libweir/changes.h"
 #include "libweir/rates.h"
 #include "net/wire/lacking.h"
 #include <stdbool.h>
@@ -365,18 +366,26 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
     return code == WEIR_REBASED ? WEIR_OK : code;
 }
 
+/* Returns true if the data of a push are values, whose change is to be sent. */
+static bool are_values(const struct weir *w, const float *data, double samples)
+{
+    return w->set.own_local_steps && data && samples > 0;
+}
+
 /* Adds one of several parameters that share a chunk. The last one sends the chunk. */
-static int send_shared(struct weir *w, int param, const float *gradient, double samples)
+static int send_shared(struct weir *w, int param, const float *data, double samples)
 {
     const struct net_param *p = &w->chunks->params[param];
     struct gather *g = &w->gather[p->first_chunk];
     float *room = w->contributions + p->first;
     uint8_t *lacking = w->lacking + lacking_at(w->chunks, p->first_chunk);
-    bool lacks = !gradient && samples > 0;
+    bool lacks = !data && samples > 0;
     if (lacks)
         memset(room, 0, (size_t)p->n_elems * sizeof *room);
-    else if (gradient != room && samples > 0)
-        memcpy(room, gradient, (size_t)p->n_elems * sizeof *room);
+    else if (are_values(w, data, samples))
+        weir_changes_make(w, param, p->first, p->n_elems, data);
+    else if (data != room && samples > 0)
+        memcpy(room, data, (size_t)p->n_elems * sizeof *room);
     pthread_mutex_lock(&w->lock);
     if (lacks)
         lacking_set(lacking, param - w->chunks->chunks[p->first_chunk].param);
@@ -439,26 +448,23 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
 {
     static const uint8_t its_own = 1; /* mark of a parameter that has its own chunks */
     const struct net_param *p = &w->chunks->params[param];
-    const float *from = data ? data : w->contributions + p->first;
     const uint8_t *lacking = !data && samples > 0 ? &its_own : NULL;
     int code = WEIR_OK;
     if (w->gather[p->first_chunk].n_params > 1)
         return send_shared(w, param, data, samples);
-    for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks && code == WEIR_OK; c++) {
+    for (int i = p->first_chunk; i < p->first_chunk + p->n_chunks && code == WEIR_OK; i++) {
+        const struct net_chunk *c = &w->chunks->chunks[i];
+        const float *from = data ? data + (c->first - p->first) : NULL;
+        if (are_values(w, data, samples))
+            weir_changes_make(w, param, c->first, c->n_elems, from);
+        if (!data || are_values(w, data, samples))
+            from = w->contributions + c->first;
         pthread_mutex_lock(&w->lock);
-        w->gather[c].n_missing = 0;
+        w->gather[i].n_missing = 0;
         pthread_mutex_unlock(&w->lock);
-        code = send_chunk(w, c, from + (w->chunks->chunks[c].first - p->first), samples, lacking);
+        code = send_chunk(w, i, from, samples, lacking);
     }
     return code;
-}
-
-/* Computes the contribution of own local steps, the change of the values (arrays.c). */
-static void make_change(struct weir *w, int param, const float *values)
-{
-    const struct net_param *p = &w->chunks->params[param];
-    optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems, w->values + p->first,
-                 values, w->contributions + p->first);
 }
 
 /* Pushes one parameter. Small parameters are collected until their chunk is complete or the step's
@@ -469,10 +475,6 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
     int last = 0, code = mark_pushed(w, param, in, samples, &last);
     if (code != WEIR_OK)
         return code;
-    if (!in->invalid && w->set.own_local_steps && data && samples > 0) {
-        make_change(w, param, data);
-        data = w->contributions + w->params[param].first;
-    }
     if (!in->invalid)
         code = send_param(w, param, data, samples);
     if (code == WEIR_OK && last)
