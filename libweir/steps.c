@@ -309,29 +309,70 @@ static int change_beside(const struct weir *w, int param)
     return -1;
 }
 
-static int pull_within(struct weir *w, int param, const struct within *in)
+/* Pushes and pulls of a chunk's parameters exclude each other: the answer to a pull must not
+ * replace the values while a push computes a change in their place, or before the push has sent it.
+ * A pull that begins after a push finds its change, or its request. */
+static void begin_push(struct weir *w, int param)
+{
+    struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
+    pthread_mutex_lock(&w->lock);
+    while (g->n_pulling > 0)
+        pthread_cond_wait(&w->changed, &w->lock);
+    g->n_pushing++;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Returns the parameter that makes the pull impossible, as change_beside; -1: it has begun. */
+static int begin_pull(struct weir *w, int param)
+{
+    struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
+    pthread_mutex_lock(&w->lock);
+    while (g->n_pushing > 0)
+        pthread_cond_wait(&w->changed, &w->lock);
+    int beside = change_beside(w, param);
+    g->n_pulling += beside < 0;
+    pthread_mutex_unlock(&w->lock);
+    return beside;
+}
+
+/* Ends a push or a pull, which *n counts. */
+static void end_call(struct weir *w, int *n)
+{
+    pthread_mutex_lock(&w->lock);
+    if (--*n == 0)
+        pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static enum status request_values(const struct weir *w, int param)
 {
     const struct net_param *p = &w->chunks->params[param];
     const struct updates *x = &w->updates;
+    enum status st = ST_OK;
+    for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
+        int64_t version = x->ops->version(x->ctx, c);
+        st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
+        if (st != ST_OK && st != ST_BUSY) /* ST_BUSY: the answer to a request in flight will contain
+                                           * the values */
+            return st;
+    }
+    x->ops->flush(x->ctx);
+    return ST_OK;
+}
+
+static int pull_within(struct weir *w, int param, const struct within *in)
+{
     if (in->invalid)
         return WEIR_REBASED;
-    pthread_mutex_lock(&w->lock);
-    int beside = change_beside(w, param);
-    pthread_mutex_unlock(&w->lock);
+    int beside = begin_pull(w, param);
     if (beside >= 0)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
             "parameter '%.255s' is sent together with '%.255s', which was pushed at step %lld: push this one too, or pull before the push",
             w->params[param].name, w->params[beside].name, (long long)in->step);
-    for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
-        int64_t version = x->ops->version(x->ctx, c);
-        enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
-        if (st != ST_OK && st != ST_BUSY) /* ST_BUSY: the answer to a request in flight will contain
-                                           * the values */
-            return code_of_wait(w, st, 0);
-    }
-    x->ops->flush(x->ctx);
-    return WEIR_OK;
+    enum status st = request_values(w, param);
+    end_call(w, &w->gather[w->chunks->params[param].first_chunk].n_pulling);
+    return code_of_wait(w, st, 0);
 }
 
 int weir_pull(struct weir *w, int param)
@@ -522,8 +563,11 @@ static int check_and_push(struct weir *w, int param, const float *data, double s
     if (code != WEIR_OK)
         return code;
     code = check_push(w, param, data, samples, own);
-    if (code == WEIR_OK)
+    if (code == WEIR_OK) {
+        begin_push(w, param);
         code = push_param(w, param, &in, data, samples);
+        end_call(w, &w->gather[w->chunks->params[param].first_chunk].n_pushing);
+    }
     weir_steps_exit(w);
     return code;
 }

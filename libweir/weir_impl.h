@@ -46,10 +46,11 @@ struct param {
     int awaited;    /* an event will report that its values are here */
 };
 
-/* State of a chunk that several parameters share. */
+/* State of a chunk that several parameters share, or of a parameter's first chunk. */
 struct gather {
-    int n_params, n_missing; /* parameters in the chunk; those not pushed in this step */
-    double samples;          /* weight of the pushed parameters; below 0: none was pushed */
+    int n_params, n_missing;  /* parameters in the chunk; those not pushed in this step */
+    double samples;           /* weight of the pushed parameters; below 0: none was pushed */
+    int n_pushing, n_pulling; /* calls for its parameters that have not returned */
 };
 
 struct weir {
@@ -95,8 +96,7 @@ struct weir {
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;
-    int invalid;             /* the current step no longer counts */
-    int began;               /* the next step is the first after a start */
+    int invalid, began;      /* this step no longer counts; the next is the first of a start */
     int collecting;          /* the last values have been requested */
     int n_within, n_pushing; /* calls that use the exchange (a start awaits their end); pushes */
     int begun;               /* a start has succeeded */

@@ -52,6 +52,7 @@ void librig_step(struct librig *r, int64_t step)
 void librig_assert_values(struct librig *r, float added)
 {
     const float *v = weir_values(r->w, 0);
+    assert_non_null(v);
     for (int i = 0; i < MODEL_ELEMS; i++)
         assert_true(v[i] == (float)i + added);
 }
