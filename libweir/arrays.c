@@ -63,7 +63,7 @@ enum status weir_arrays_make_values(struct weir *w)
 {
     char why[SEGMENT_WHY_BYTES];
     size_t bytes = (size_t)w->n_elems * sizeof *w->values;
-    bool lends = weir_changes_in_place(w) && w->job.push_dtype == DTYPE_F32 &&
+    bool lends = weir_changes_in_place(w) && dtype_block(w->job.push_dtype) == 1 &&
                  w->cluster.ps.n > 0 && w->set.job.shared_memory == 0;
     if (lends && segment_create(bytes, &w->segment, why) != ST_OK)
         LOG_D("no shared memory for the values: %s", why);

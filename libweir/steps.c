@@ -395,9 +395,11 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
     if (version >= w->train_steps) /* async, ssp: the chunk has had all updates of the job */
         return WEIR_OK;
-    enum status st =
-        version < 0 ? ST_REBASED
-                    : x->ops->push_lacking(x->ctx, chunk, version, data, (float)samples, lacking);
+    enum status st = ST_REBASED;
+    if (version >= 0 && weir_changes_encode(w, chunk, samples, lacking))
+        st = x->ops->push_encoded(x->ctx, chunk, version, data, (float)samples, lacking);
+    else if (version >= 0)
+        st = x->ops->push_lacking(x->ctx, chunk, version, data, (float)samples, lacking);
     if (st == ST_BUSY)
         return weir_errors_fail(
             w, WEIR_E_INVALID,

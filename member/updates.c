@@ -392,9 +392,9 @@ static enum status remote_push_lacking(void *ctx, int chunk, int64_t step, const
 }
 
 static enum status remote_push_encoded(void *ctx, int chunk, int64_t step, const void *data,
-                                       float weight)
+                                       float weight, const uint8_t *lacking)
 {
-    return net_exchange_push_encoded(ctx, chunk, step, data, weight);
+    return net_exchange_push_encoded(ctx, chunk, step, data, weight, lacking);
 }
 
 static enum status remote_pull(void *ctx, int chunk, int64_t step)

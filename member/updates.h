@@ -30,7 +30,8 @@ struct updates_ops {
     enum status (*push_lacking)(void *ctx, int chunk, int64_t step, const float *data, float weight,
                                 const uint8_t *lacking);
     /* Pushes data in the job's dtype of contributions. NULL: only push is supported. */
-    enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
+    enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight,
+                                const uint8_t *lacking);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/
     void (*flush)(void *ctx);
     /* Waits like net_exchange_wait_until; the local kind never waits. */

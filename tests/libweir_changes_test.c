@@ -6,10 +6,6 @@
 #include <pthread.h>
 #include <time.h>
 
-static const char *const settings[][2] = {{"own_local_steps", "1"},   {"local_steps", "2"},
-                                          {"outer_optimizer", "sgd"}, {"outer_learning_rate", "1"},
-                                          {"chunk_bytes", "4096"},    {NULL, NULL}};
-
 /* A thread that pulls; it is started when a change is made. */
 static struct {
     bool armed;
@@ -41,8 +37,11 @@ void __wrap_weir_changes_make(struct weir *w, int param, int64_t first, int64_t 
 }
 
 /* Begins the first step, and sets `made` to values whose change is -1 in each element. */
-static void begin(struct librig *r, float *made)
+static void begin(struct librig *r, float *made, const char *dtypes)
 {
+    const char *const settings[][2] = {{"own_local_steps", "1"},   {"local_steps", "2"},
+                                       {"outer_optimizer", "sgd"}, {"outer_learning_rate", "1"},
+                                       {"wire_dtype", dtypes},     {NULL, NULL}};
     struct weir_step s;
     librig_open(r, settings);
     assert_int_equal(weir_next(r->w, -1, &s), WEIR_OK);
@@ -71,11 +70,11 @@ static void answer_again(struct librig *r)
     tiny_start(&r->tiny);
 }
 
-static void pull_during_a_push_waits(void **state)
+static void check_pull(const char *dtypes)
 {
     static float made[MODEL_ELEMS];
     struct librig r;
-    begin(&r, made);
+    begin(&r, made, dtypes);
     tiny_set(&r.tiny, &r.tiny.hold, 1); /* a pull would stay in flight */
     puller.armed = true;
     int code = weir_push_values(r.w, 0, made, 3);
@@ -89,11 +88,11 @@ static void pull_during_a_push_waits(void **state)
 
 /* The answer to a pull is missing. The refused push leaves the values as they are, and may be
  * tried again. */
-static void refused_push_is_tried_again(void **state)
+static void check_refused(const char *dtypes)
 {
     static float made[MODEL_ELEMS];
     struct librig r;
-    begin(&r, made);
+    begin(&r, made, dtypes);
     tiny_set(&r.tiny, &r.tiny.hold, 1);
     assert_int_equal(weir_pull(r.w, 0), WEIR_OK);
     assert_error(r.w, weir_push_values(r.w, 0, made, 3), WEIR_E_INVALID, "still in flight");
@@ -103,6 +102,18 @@ static void refused_push_is_tried_again(void **state)
     librig_assert_values(&r, 0);
     assert_int_equal(weir_push_values(r.w, 0, made, 3), WEIR_OK);
     check_sent(&r);
+}
+
+static void pull_during_a_push_waits(void **state)
+{
+    check_pull("fp32");
+    check_pull("bf16,fp32");
+}
+
+static void refused_push_is_tried_again(void **state)
+{
+    check_refused("fp32");
+    check_refused("bf16,fp32");
 }
 
 int main(void)

@@ -99,10 +99,13 @@ static void renew(struct tiny *t, int chunk, const struct net_payload *from)
 /* Returns the first value of the piece's payload; 0: the piece has none. */
 static float first_of(const struct net_piece *p)
 {
-    float values[CHUNKS_MAX_BYTES / 1024] = {0};
-    if (p->payload.bytes <= sizeof values)
-        payload_copy(&p->payload, values);
-    return values[0];
+    uint8_t coded[CHUNKS_MAX_BYTES / 256];
+    float first = 0;
+    if (p->payload.bytes == 0 || p->payload.bytes > sizeof coded || dtype_block(p->dtype) > 1)
+        return 0;
+    payload_copy(&p->payload, coded);
+    dtype_decode(p->dtype, &first, coded, 1);
+    return first;
 }
 
 static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
@@ -153,7 +156,8 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     struct tiny *t = ctx;
     if (piece->chunk >= (uint32_t)t->n_chunks ||
         (piece->payload.bytes > 0 &&
-         piece->payload.bytes != (size_t)t->chunks->chunks[piece->chunk].n_elems * 4)) {
+         piece->payload.bytes !=
+             dtype_bytes(piece->dtype, (size_t)t->chunks->chunks[piece->chunk].n_elems))) {
         net_stream_fail(stream, head, piece->chunk, "no such chunk or length");
         return;
     }

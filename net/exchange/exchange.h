@@ -44,7 +44,7 @@ struct net_exchange_config {
     struct thread_pool *threads; /* help to copy from shared memory; borrowed; NULL: none */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
-    struct segment *segment;     /* segment of fp32 contributions; borrowed; NULL: makes one */
+    struct segment *segment;     /* segment of contributions; borrowed; NULL: makes one */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
                     answer arrived, or the generation or the exchange has ended; 0: none */
 };
@@ -94,7 +94,7 @@ enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t
                                       const float *data, float weight, const uint8_t *lacking);
 /* Queues a contribution whose data already have the job's dtype of contributions. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
-                                      const void *data, float weight);
+                                      const void *data, float weight, const uint8_t *lacking);
 /* Notes that the contributions to `step` did not count and that the next ones will repeat them. So
  * the next ones also include the unsent part (residuals.h) that these had included. The caller has
  * no request in flight. */

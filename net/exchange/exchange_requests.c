@@ -327,8 +327,8 @@ void net_exchange_set_rate(struct net_exchange *x, float rate)
     atomic_store(&x->rate, rate);
 }
 
-static enum status push_chunk(struct net_exchange *x, int chunk, int64_t step, const void *data,
-                              float weight, const uint8_t *lacking)
+enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
+                                      const void *data, float weight, const uint8_t *lacking)
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
@@ -353,12 +353,6 @@ static enum status push_chunk(struct net_exchange *x, int chunk, int64_t step, c
         item.bytes = 0;
     }
     return start_request(x, chunk, &item);
-}
-
-enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
-                                      const void *data, float weight)
-{
-    return push_chunk(x, chunk, step, data, weight, NULL);
 }
 
 /* Sets the residuals of the parameters whose gradient is missing, from the n_elems floats of
@@ -394,7 +388,7 @@ enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t
         return ST_RANGE;
     enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
-        return push_chunk(x, chunk, step, data, weight, lacking);
+        return net_exchange_push_encoded(x, chunk, step, data, weight, lacking);
     bool is_empty = weight == 0 ||
                     (lacking && lacking_all(lacking, lacking_n_params(x->cfg.join.chunks, chunk)));
     pthread_mutex_lock(&x->lock);
@@ -413,7 +407,7 @@ enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t
         dtype_encode(dtype, staged, data, (size_t)c->n_elems);
     if (!is_empty && residual && lacking)
         set_residuals(x, chunk, lacking, residual, residuals_added(x->residuals, chunk));
-    return push_chunk(x, chunk, step, staged, weight, lacking);
+    return net_exchange_push_encoded(x, chunk, step, staged, weight, lacking);
 }
 
 const float *net_exchange_unsent(const struct net_exchange *x, int chunk)

@@ -18,7 +18,9 @@ enum { SERVER_HEALTH_NAME_BYTES = 128 };
 static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
                          struct net_join_reply *answer)
 {
-    const size_t want = chunks_wire_bytes(join->chunks, join->job.push_dtype);
+    const size_t bytes = join->segment.bytes;
+    bool fits = bytes == chunks_wire_bytes(join->chunks, join->job.push_dtype) ||
+                bytes == chunks_wire_bytes(join->chunks, DTYPE_F32); /* changes encoded in place */
     const struct segment_name nothing = {.bytes = 0};
     char why[SEGMENT_WHY_BYTES];
     int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;
@@ -26,7 +28,7 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
         answer->segment = nothing;
         return;
     }
-    bool asked = answer->segment.bytes && join->segment.bytes == want;
+    bool asked = answer->segment.bytes && fits;
     if (peer_segments_put(&s->peer_segments, rank, join->incarnation,
                           asked ? &join->segment : &nothing, why))
         return;

@@ -2,10 +2,15 @@
 change by its own local steps is computed in the array of the values and sent from there. First
 values that the client received as an array are one more copy, and so are written gradients."""
 # label: cluster
+import array
+import struct
 import sys
 import unittest
 
 import harness
+
+harness.use_package()
+import weir  # noqa: E402
 
 MB = 1 << 20
 N_PARAMS = 16  # parameters of 4 MB
@@ -78,25 +83,84 @@ class Memory(harness.Test):
             flush=True)
         return int(m.group(1)), int(m.group(2)), m.group(3)
 
-    def check(self, how, copies, values):
-        grown, of_server, last = self.grown(how, "--shared_memory=off")
+    def check(self, how, copies, values, *flags):
+        grown, of_server, last = self.grown(how, "--shared_memory=off", *flags)
         self.assertEqual(last, values)
         self.assertEqual(of_server, 0)
         self.assertLess(grown, copies * MODEL + OTHER)
-        grown, of_server, last = self.grown(how)
+        grown, of_server, last = self.grown(how, *flags)
         self.assertEqual(last, values)
-        self.assertGreater(of_server, MODEL)  # the payloads passed by shared memory
+        self.assertGreater(of_server, MODEL / 2)  # the payloads passed by shared memory
         self.assertLess(grown, copies * MODEL + OTHER)
 
     def test_own_steps_need_values_once(self):
         self.assertLessEqual(MODEL + OTHER, 2 * MODEL)
         self.check("functions", 1, "13.0")
 
+    def test_16_bits_need_values_once(self):
+        """A change is encoded at its own place."""
+        self.check("functions", 1, "13.0", "--wire_dtype=bf16,bf16")
+
     def test_first_values_of_array_are_one_more_copy(self):
         self.check("arrays", 2, "13.0")
 
     def test_gradients_are_one_more_copy(self):
         self.check("gradients", 2, "-35.0")
+
+
+def floats(values):
+    return array.array("f", values)
+
+
+def rounded(x):
+    """Returns x, rounded to bf16."""
+    bits, = struct.unpack("<I", struct.pack("<f", x))
+    bits = bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+class Bits(harness.Test):
+    SIZES = {"large": 40000, "small": 10, "lacks": 7, "mean": 30000}
+
+    def check(self, wire, rounding, **settings):
+        """Checks the values after two rounds of one member, whose changes the servers apply."""
+        job = self.job(n_workers=1)
+        job.start_ps(0)
+        want = {name: floats(i / 7 for i in range(n)) for name, n in self.SIZES.items()}
+        with weir.Member(ps_hosts=job.ps_hosts[0], n_workers=1, task_index=0, train_steps=4,
+                         local_steps=2, own_local_steps=True, outer_optimizer="sgd",
+                         outer_learning_rate=1, batch_size=1, wire_dtype=wire, chunk_bytes=65536,
+                         **settings) as m:
+            params = {name: m.param(name, (n,), want[name], 0.0 if name == "mean" else None)
+                      for name, n in self.SIZES.items()}
+            for step in m:
+                for name, p in params.items():
+                    if name == "lacks":
+                        m.push_values(p, None, samples=step.n_samples)
+                        continue
+                    made = floats(x * 0.9 + 0.01 for x in want[name])
+                    m.push_values(p, made, samples=step.n_samples)
+                    if name == "mean":  # statistics are contributed as floats
+                        want[name] = made[:]
+                    else:
+                        change = floats(a - b for a, b in zip(want[name], made))
+                        want[name] = floats(a - rounding(b) for a, b in zip(want[name], change))
+                    made[:] = floats([0]) * len(made)  # the library has not borrowed it
+                for p in params.values():
+                    m.wait(p)
+            for name, p in params.items():
+                wrong = [(name, i, a, b) for i, (a, b) in enumerate(zip(m.values(p), want[name]))
+                         if a != b]
+                self.assertEqual(wrong[:3], [])
+        job.ps[0].wait()
+
+    def test_changes_in_fp32(self):
+        for shared in ("off", "auto"):
+            self.check("fp32", lambda x: x, shared_memory=shared)
+
+    def test_changes_in_bf16(self):
+        for shared in ("off", "auto"):
+            self.check("bf16,fp32", rounded, shared_memory=shared)
 
 
 harness.main(__name__)

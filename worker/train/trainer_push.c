@@ -60,7 +60,7 @@ static enum status push_chunk(struct trainer *t, int chunk, int64_t version, flo
     const struct tower *w = t->contributions[0].tower;
     int64_t first = t->cfg.chunks->chunks[chunk].first;
     if (w->grads16)
-        return x->ops->push_encoded(x->ctx, chunk, version, w->grads16 + first, weight);
+        return x->ops->push_encoded(x->ctx, chunk, version, w->grads16 + first, weight, NULL);
     return x->ops->push(x->ctx, chunk, version, w->grads + first, weight);
 }
 
