@@ -30,6 +30,7 @@ const struct flag_foreign flags_neighbours[] = {
     {"optim opt optimiser", "optimizer", NULL},
     {"scheduler lr_scheduler lr_scheduler_type sched", "lr_schedule", NULL},
     {"warmup_steps", "lr_warmup_steps", NULL},
+    {"ema model_ema ema_beta averaging_decay", "ema_decay", NULL},
     {"grad_clip max_grad_norm clip_grad", "clip_norm", NULL},
     {"patience early_stop", "early_stopping", NULL},
     {"log_interval logging_steps print_freq", "log_every", NULL},

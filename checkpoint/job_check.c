@@ -198,6 +198,7 @@ static bool optim_differs(const struct optim_config *a, const struct optim_confi
            floats_differ("weight_decay", a->weight_decay, b->weight_decay, why, n) ||
            floats_differ("clip_value", a->clip_value, b->clip_value, why, n) ||
            floats_differ("clip_norm", a->clip_norm, b->clip_norm, why, n) ||
+           floats_differ("ema_decay", a->ema_decay, b->ema_decay, why, n) ||
            schedule_differs(a, b, why, n);
 }
 

@@ -36,6 +36,8 @@ json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from
         ok = set(optimizer, "clip_value", json_real((double)from->clip_value));
     if (ok && from->clip_norm > 0)
         ok = set(optimizer, "clip_norm", json_real((double)from->clip_norm));
+    if (ok && from->ema_decay > 0)
+        ok = set(optimizer, "ema_decay", json_real((double)from->ema_decay));
     if (ok)
         return optimizer;
     json_decref(optimizer);
@@ -53,6 +55,7 @@ bool manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
     to->lr_decay = decay ? (float)json_number_value(decay) : usual.lr_decay;
     to->clip_value = (float)json_number_value(json_object_get(optimizer, "clip_value"));
     to->clip_norm = (float)json_number_value(json_object_get(optimizer, "clip_norm"));
+    to->ema_decay = (float)json_number_value(json_object_get(optimizer, "ema_decay"));
     to->n_boundaries = 0;
     if (json_array_size(list) > OPTIM_MAX_BOUNDARIES)
         return false;

@@ -79,6 +79,10 @@ bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first,
  * cannot be used. */
 enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first, int64_t n,
                                     float *value, float *slots, int64_t *version);
+/* Reads `n` elements of one parameter: their averages (optim_config.ema_decay), or their values, if
+ * the job or the parameter has no average. */
+enum status checkpoint_restore_read_average(const struct checkpoint_restore *r, int64_t first,
+                                            int64_t n, float *out);
 /* Fills one number for each parameter of a chunk of this table: the updates, of `version`, in which
  * it stayed without a gradient. The checkpoint may have other chunks, like checkpoint_restore_read;
  * the lowest number of any elements counts. */

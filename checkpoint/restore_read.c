@@ -106,6 +106,16 @@ enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t 
     return st;
 }
 
+enum status checkpoint_restore_read_average(const struct checkpoint_restore *r, int64_t first,
+                                            int64_t n, float *out)
+{
+    int64_t version = -1;
+    int param = 0;
+    bool has = r->m->job.optim.ema_decay > 0 &&
+               checkpoint_restore_next_owned(r->m->chunks, 0, &param, first) == first;
+    return read_slot(r, has ? job_n_slots(&r->m->job) - 1 : -1, first, n, out, &version);
+}
+
 /* Returns the lowest count of those elements, at most `most`. */
 static uint64_t lowest_idle(const struct checkpoint_restore *r, int64_t first, int64_t end,
                             uint64_t most)

@@ -8,6 +8,7 @@
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
 #include "member/updates_impl.h"
+#include "net/exchange/averages.h"
 #include "net/wire/lacking.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -253,6 +254,25 @@ static void local_destroy(void *ctx)
     free(l);
 }
 
+/* Returns the averages of a chunk's values; NULL: there are none. */
+static float *averages_of(const struct local *l, const struct net_chunk *c)
+{
+    bool has = l->optim.ema_decay > 0 && l->chunks->params[c->param].rule == PARAM_TRAINED;
+    return has ? l->slots + l->n_slots * c->first + (l->n_slots - 1) * c->n_elems : NULL;
+}
+
+static enum status local_averages(void *ctx, float *out)
+{
+    const struct local *l = ctx;
+    for (int i = 0; i < l->chunks->n_chunks; i++) {
+        const struct net_chunk *c = &l->chunks->chunks[i];
+        const float *from = averages_of(l, c);
+        memcpy(out + c->first, from ? from : l->params + c->first,
+               (size_t)c->n_elems * sizeof *out);
+    }
+    return ST_OK;
+}
+
 static const struct updates_ops local_ops = {
     .rule = local_rule,
     .set_crew = local_set_crew,
@@ -261,6 +281,7 @@ static const struct updates_ops local_ops = {
     .push = local_push,
     .push_lacking = local_push_lacking,
     .pull = local_pull,
+    .averages = local_averages,
     .flush = local_flush,
     .wait = local_wait,
     .version = local_version,
@@ -301,6 +322,12 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
     if (!l->slots || !l->version || !l->idle) {
         local_destroy(l);
         return no_memory(cfg);
+    }
+    for (int i = 0; i < l->chunks->n_chunks; i++) {
+        const struct net_chunk *c = &l->chunks->chunks[i];
+        float *averages = averages_of(l, c);
+        if (averages)
+            memcpy(averages, l->params + c->first, (size_t)c->n_elems * sizeof *averages);
     }
     *out = (struct updates){&local_ops, l};
     return ST_OK;
@@ -402,6 +429,11 @@ static enum status remote_pull(void *ctx, int chunk, int64_t step)
     return net_exchange_pull(ctx, chunk, step);
 }
 
+static enum status remote_averages(void *ctx, float *out)
+{
+    return net_exchange_averages(ctx, out);
+}
+
 static void remote_flush(void *ctx)
 {
     net_exchange_flush(ctx);
@@ -470,6 +502,7 @@ static const struct updates_ops remote_ops = {
     .push_lacking = remote_push_lacking,
     .push_encoded = remote_push_encoded,
     .pull = remote_pull,
+    .averages = remote_averages,
     .flush = remote_flush,
     .wait = remote_wait,
     .version = remote_version,

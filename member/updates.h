@@ -33,6 +33,9 @@ struct updates_ops {
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight,
                                 const uint8_t *lacking);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/
+    /* Copies the averages of all parameters (optim_config.ema_decay) to a flat block; parameters
+     * without an average have their value there. The caller has no push pending. NULL: none. */
+    enum status (*averages)(void *ctx, float *out);
     void (*flush)(void *ctx);
     /* Waits like net_exchange_wait_until; the local kind never waits. */
     enum status (*wait)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);

@@ -116,6 +116,19 @@ static void label_smoothing_is_kept(void **state)
     job.label_smoothing = 0;
 }
 
+static void ema_decay_is_kept(void **state)
+{
+    struct net_job got;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.optim.ema_decay == 0);
+    job.optim.ema_decay = 0.9f;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.optim.ema_decay == 0.9f);
+    job.optim.ema_decay = 1;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    job.optim.ema_decay = 0;
+}
+
 static void epochs_are_kept(void **state)
 {
     struct net_job got;
@@ -316,5 +329,5 @@ int main(void)
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
                     contributions_are_kept, rounding_is_kept, epochs_are_kept, factors_are_kept,
                     local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept,
-                    label_smoothing_is_kept);
+                    label_smoothing_is_kept, ema_decay_is_kept);
 }

@@ -91,13 +91,17 @@ static double reference(const struct optim_config *c, int step, double g, double
 static void check(const struct optim_config *cfg, size_t n)
 {
     float *old = malloc((n + 1) * sizeof *old), *sum = malloc((n + 1) * sizeof *sum);
-    float *slots = calloc(2 * n + 1, sizeof *slots), *new_ = malloc((n + 1) * sizeof *new_);
+    float *slots = calloc(3 * n + 1, sizeof *slots), *new_ = malloc((n + 1) * sizeof *new_);
     double *p = malloc((n + 1) * sizeof *p), *a = calloc(n + 1, sizeof *a);
-    double *b = calloc(n + 1, sizeof *b);
+    double *b = calloc(n + 1, sizeof *b), *e = calloc(n + 1, sizeof *e);
+    double decay = (double)cfg->ema_decay;
+    size_t ema = decay > 0 ? ((size_t)optim_n_slots(cfg) - 1) * n : 0;
     const float guard = 12345.0f;
     slots[(size_t)optim_n_slots(cfg) * n] = new_[n] = guard;
     for (size_t i = 0; i < n; i++)
         p[i] = (double)(old[i] = number(1, i));
+    if (decay > 0) /* a first value that the average must forget at once */
+        vector_copy(slots + ema, old, n);
     for (int step = 1; step <= STEPS; step++) {
         for (size_t i = 0; i < n; i++)
             sum[i] = 3.0f * number((uint64_t)(10 + step), i);
@@ -112,6 +116,10 @@ static void check(const struct optim_config *cfg, size_t n)
             if (fabs(p[i] - (double)old[i]) > 2e-6 * (1 + fabs(p[i])))
                 fail_msg("%s, n %zu, step %d, element %zu: %.9g, not %.9g", optim_name(cfg->kind),
                          n, step, i, (double)old[i], p[i]);
+            e[i] = step > 1 ? decay * e[i] + (1 - decay) * p[i] : p[i];
+            if (decay > 0 && fabs(e[i] - (double)slots[ema + i]) > 2e-6 * (1 + fabs(e[i])))
+                fail_msg("%s, average, n %zu, step %d, element %zu: %.9g, not %.9g",
+                         optim_name(cfg->kind), n, step, i, (double)slots[ema + i], e[i]);
         }
     }
     assert_true(slots[(size_t)optim_n_slots(cfg) * n] == guard);
@@ -123,6 +131,7 @@ static void check(const struct optim_config *cfg, size_t n)
     free(p);
     free(a);
     free(b);
+    free(e);
 }
 
 static void test_optimizers(void **state)
@@ -141,6 +150,9 @@ static void test_optimizers(void **state)
         cfg.clip_value = 0.2f;
         check(&cfg, 5000); /* more than one block */
         cfg.clip_value = 0;
+        cfg.ema_decay = 0.9f;
+        check(&cfg, 1000);
+        cfg.ema_decay = 0;
         cfg.total_steps = 10;
         for (int s = SCHEDULE_LINEAR; s < SCHEDULE_N_KINDS; s++) {
             cfg.schedule = (enum optim_schedule)s;
@@ -295,6 +307,9 @@ static void test_schedules_that_cannot_be(void **state)
     cfg.clip_norm = INFINITY;
     assert_int_equal(optim_check(&cfg), ST_INVALID);
     cfg.clip_norm = 0;
+    cfg.ema_decay = 1;
+    assert_int_equal(optim_check(&cfg), ST_INVALID);
+    cfg.ema_decay = 0;
     cfg.n_boundaries = 2;
     cfg.boundary[0] = cfg.boundary[1] = 5;
     assert_int_equal(optim_check(&cfg), ST_INVALID);
@@ -343,7 +358,7 @@ static void test_bit_identity(void **state)
 static void check_runs(int has_others)
 {
     enum { N = 2053 };
-    static float old[N], sum[N], whole[N], cut[N], slots[2 * N], from[2 * N], cut_slots[2 * N];
+    static float old[N], sum[N], whole[N], cut[N], slots[3 * N], from[3 * N], cut_slots[3 * N];
     static float last[N], others[N];
     const float weight = has_others ? 0.7f : 1;
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) { /* the last: rmsprop with momentum */
@@ -353,12 +368,14 @@ static void check_runs(int has_others)
             optim_defaults(OPTIM_RMSPROP, &cfg);
             cfg.momentum = 0.9f;
         }
+        cfg.ema_decay = kind % 2 ? 0.9f : 0;
         for (size_t i = 0; i < N; i++) {
             old[i] = number(12, i);
             last[i] = number(13, i);
             others[i] = number(16, i);
             slots[i] = from[i] = cut_slots[i] = fabsf(number(14, i));
             slots[N + i] = from[N + i] = cut_slots[N + i] = fabsf(number(15, i));
+            slots[2 * N + i] = from[2 * N + i] = cut_slots[2 * N + i] = number(17, i);
         }
         struct optim_step step;
         vector_copy(sum, last, N);

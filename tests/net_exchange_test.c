@@ -3,6 +3,7 @@
  * data. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/exchange/averages.h"
 #include "net/exchange/exchange.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -266,6 +267,43 @@ static void damaged_payload_is_requested_again(void **state)
     rig_close(&r);
 }
 
+/* Averages do not change the parameters and their versions, also if the server has a newer version.
+ * A damaged answer is requested again. */
+static void averages_leave_params_and_versions(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    float out[MODEL_ELEMS] = {0};
+    rig_open(&r, 2);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 3);
+    for (int i = 0; i < 2; i++) {
+        pthread_mutex_lock(&r.tiny[i].lock);
+        for (int c = i; c < MODEL_CHUNKS; c += 2)
+            r.tiny[i].version[c] = 7;
+        pthread_mutex_unlock(&r.tiny[i].lock);
+    }
+    for (int i = 0; i < MODEL_ELEMS; i++)
+        r.m.params[i] = -1;
+    tiny_set(&r.tiny[1], &r.tiny[1].bad_crc, 1);
+    assert_int_equal(net_exchange_averages(r.m.x, out), ST_OK);
+    for (int i = 0; i < MODEL_ELEMS; i++) {
+        assert_true(out[i] == (float)i + 3);
+        assert_true(r.m.params[i] == -1);
+    }
+    for (int c = 0; c < MODEL_CHUNKS; c++) {
+        assert_int_equal(net_exchange_version(r.m.x, c), 3);
+        assert_false(net_exchange_is_busy(r.m.x, c));
+    }
+    struct net_exchange_stats stats;
+    net_exchange_stats(r.m.x, &stats);
+    assert_int_equal(stats.reconnects, 1);
+    for (int i = 0; i < 2; i++)
+        tiny_go_back(&r.tiny[i], 2);
+    assert_int_equal(net_exchange_averages(r.m.x, out), ST_REBASED);
+    rig_close(&r);
+}
+
 static void fatal_answers_end_the_exchange(void **state)
 {
     static const struct {
@@ -524,11 +562,11 @@ static void bad_shared_place_is_refused(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    return RUN_TESTS(rollback_restarts_exchange, late_rollback_of_one_server_is_awaited,
-                     steps_advance_all_chunks, broken_stream_resends_each_request_once,
-                     event_fd_signals_ready_waits, damaged_payload_is_requested_again,
-                     fatal_answers_end_the_exchange, refused_join_ends_start,
-                     start_waits_for_busy_server, cancel_ends_each_wait,
+    return RUN_TESTS(averages_leave_params_and_versions, rollback_restarts_exchange,
+                     late_rollback_of_one_server_is_awaited, steps_advance_all_chunks,
+                     broken_stream_resends_each_request_once, event_fd_signals_ready_waits,
+                     damaged_payload_is_requested_again, fatal_answers_end_the_exchange,
+                     refused_join_ends_start, start_waits_for_busy_server, cancel_ends_each_wait,
                      lost_parameters_end_the_exchange, refused_join_keeps_shared_memory,
                      shared_payloads_pass_by_reference, foreign_gradients_go_by_tcp,
                      restart_without_shared_memory_uses_tcp, reused_buffer_is_requested_again,

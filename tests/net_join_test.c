@@ -140,6 +140,7 @@ static void every_name_crosses_the_wire(void **state)
         if (i % JOB_N_MODES == JOB_SYNC) /* int8 and int4 are only for lockstep */
             version = i % 2 ? DTYPE_INT8 : DTYPE_INT4;
         join.job.version_dtype = version;
+        join.job.optim.ema_decay = dtype_block(version) > 1 ? 0 : 0.875f;
         join.job.local_steps = i % JOB_N_MODES == JOB_SYNC ? i * 7 : 0;
         join.job.fragments = join.job.local_steps > 1 ? 2 : 0;
         join.job.batch = 64 * job_local_steps(&join.job);
@@ -161,6 +162,7 @@ static void every_name_crosses_the_wire(void **state)
         assert_int_equal(got.job.optim.lr_decay_steps, 3);
         assert_true(got.job.optim.clip_value == join.job.optim.clip_value);
         assert_true(got.job.optim.clip_norm == join.job.optim.clip_norm);
+        assert_true(got.job.optim.ema_decay == join.job.optim.ema_decay);
         assert_int_equal(got.job.optim.n_boundaries, 2);
         assert_int_equal(got.job.optim.boundary[0], 7);
         assert_int_equal(got.job.optim.boundary[1], 70);
@@ -290,6 +292,11 @@ static void invalid_joins_are_refused(void **state)
     JOIN_INVALID(j.job.fragments = 2; j.job.sync_mode = JOB_ASYNC);
     JOIN_INVALID(j.job.fragments = 2; j.job.optim.clip_norm = 1);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT4; j.job.aggregate = j.job.n_workers - 1);
+    JOIN_INVALID(j.job.optim.ema_decay = 1);
+    JOIN_INVALID(j.job.optim.ema_decay = 0.9f; j.job.version_dtype = DTYPE_INT8);
+    JOIN_INVALID(j.job.optim.ema_decay = 0.9f; j.job.wire_auto = true);
+    JOIN_INVALID(j.job.optim.ema_decay = 0.9f; j.job.fragments = 2);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.local.ema_decay = 0.9f);
 }
 
 static int map[] = {1};

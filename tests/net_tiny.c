@@ -115,7 +115,7 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     if (p->kind == PIECE_INIT && t->version[c] < 0)
         renew(t, c, &p->payload);
     if (p->kind != PIECE_PUSH)
-        return PIECE_VERSION;
+        return p->kind == PIECE_PULL_AVERAGE ? PIECE_AVERAGE : PIECE_VERSION;
     if (t->n_push < TINY_ORDER)
         t->order[t->n_push] = p->chunk;
     t->n_push++;

@@ -1,7 +1,7 @@
 /* tests/net_tiny.h - a minimal server for tests of net/, and a member of its job, whose model has
  * one parameter. The server stores the chunks' values, adds 1 to a chunk's version and to its
- * floats for each new PUSH, and violates the protocol on request. Threads: the server's lock guards
- * all data except the functions' own arguments. */
+ * floats for each new PUSH, sends its values as averages, and violates the protocol on request.
+ * Threads: the server's lock guards all data except the functions' own arguments. */
 #ifndef TESTS_NET_TINY_H
 #define TESTS_NET_TINY_H
 #include "net/exchange/exchange.h"

@@ -109,6 +109,9 @@ static void close_numbers_and_lists_are_distinguished(void **state)
         &j,
         "another job: --validation_split: the servers have 0.125000000000001, the worker has 0.125");
     job.validation_split = j.job.validation_split = 0;
+    j.job.optim.ema_decay = 0.9f;
+    differs(&j, "another job: --ema_decay: the servers have 0, the worker has 0.9");
+    j.job.optim.ema_decay = 0;
     j.job.label_smoothing = 0.1f;
     differs(&j, "another job: --label_smoothing: the servers have 0, the worker has 0.1");
     j.job.label_smoothing = 0;

@@ -160,6 +160,9 @@ static enum status read_params(struct worker *w, struct weights_origin *origin)
     LOG_I(
         "model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
         w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
+    if (r.origin.averages)
+        LOG_I("--%s: these are the averages of the parameters that the job keeps (--ema_decay)",
+              q.flag);
     *origin = r.origin;
 done:
     return st;

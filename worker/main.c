@@ -27,6 +27,12 @@ enum {
     OWN_DESCRIPTORS = 2 /* a segment and a file */
 };
 
+/* Returns the values that training results in: the averages, if there are any. */
+static const float *result_of(const struct worker *w)
+{
+    return w->averages ? w->averages : w->params;
+}
+
 /* Exports the parameters with everything that --predict needs: preprocessing and names of
  * classes. */
 static enum status write_export(const struct worker *w, int64_t global_step, int is_interrupted)
@@ -48,8 +54,10 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
         meta[n_meta][0] = "interrupted";
         meta[n_meta++][1] = "true";
     }
+    if (is_interrupted && w->averages)
+        TRY(w->updates.ops->averages(w->updates.ctx, w->averages));
     TRY(trained_on_metadata(&source, &texts, meta + n_meta, &n_more));
-    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta + n_more));
+    TRY(export_write(w->opt.export_file, w->chunks, result_of(w), meta, n_meta + n_more));
     LOG_I("exported %" PRId64 " parameters to %s%s", w->chunks->n_elems, w->opt.export_file,
           is_interrupted ? ", marked as interrupted" : "");
 done:
@@ -174,7 +182,7 @@ static enum status report_result(struct worker *w, const struct trainer_result *
     }
     TRY(final_figures(w, r, &s));
     w->updates.ops->stats(w->updates.ctx, &s.stats);
-    TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
+    TRY(summary_digest(result_of(w), w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file)
         TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step, w->stopped)));
     if (o->summary_json)
@@ -504,6 +512,7 @@ static enum status clean_up(struct worker *w, enum status result)
     placement_destroy(w->placement);
     model_destroy(w->model);
     free(w->params);
+    free(w->averages);
     free(w->rounded);
     free(w->init);
     free(w->given);

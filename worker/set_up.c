@@ -2,6 +2,7 @@
  * updates and checkpoints, in this order. See worker.h. */
 #include "base/aligned.h"
 #include "base/digest.h"
+#include "base/float_text.h"
 #include "base/process.h"
 #include "kernels/vector/vector.h"
 #include "member/job_query.h"
@@ -234,8 +235,11 @@ static enum status first_values(void *ctx, float *params)
 
 static enum status allocate_params(struct worker *w)
 {
-    w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
-    if (w->params)
+    bool averages = w->train && w->opt.optim.ema_decay > 0;
+    size_t bytes = (size_t)w->chunks->n_elems * sizeof(float);
+    w->params = aligned_take(bytes);
+    w->averages = averages ? aligned_take(bytes) : NULL;
+    if (w->params && (w->averages || !averages))
         return ST_OK;
     LOG_E("out of memory for %" PRId64 " parameters", w->chunks->n_elems);
     return ST_NOMEM;
@@ -334,6 +338,10 @@ static void log_towers(const struct worker *w)
     }
     if (w->rounded)
         rounding_log(w->model, w->rounded, "as measured");
+    if (w->averages)
+        LOG_I(
+            "evaluations and the export have the average of the parameters (--ema_decay=%g); training continues with the parameters themselves",
+            float_text_to_double(w->opt.optim.ema_decay));
     LOG_I("vector loops: %s", vector_description());
 }
 
@@ -383,6 +391,7 @@ static enum status make_trainer(struct worker *w)
         .updates = &w->updates,
         .threads = w->threads,
         .params = w->params,
+        .averages = w->averages,
         .own_pace = !job_in_lockstep(&job),
         .towers = w->towers.tower,
         .n_towers = w->towers.n,

@@ -40,7 +40,8 @@ static void add_optimizer(struct hparams *h, const struct optim_config *c)
                 {"decay", c->decay, usual.decay},
                 {"weight_decay", c->weight_decay, usual.weight_decay},
                 {"clip_value", c->clip_value, 0},
-                {"clip_norm", c->clip_norm, 0}};
+                {"clip_norm", c->clip_norm, 0},
+                {"ema_decay", c->ema_decay, 0}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i].value != more[i].usual)
             add_number(h, more[i].name, float_text_to_double(more[i].value));

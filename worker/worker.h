@@ -48,6 +48,7 @@ struct worker {
     char *data_text;                       /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
+    float *averages; /* --ema_decay: values like `params`, of the last evaluation; NULL: none */
     /* [n_layers] layers that multiply in bf16 on the CPU, as measured; NULL: not measured */
     uint8_t *rounded;
     float *init;    /* --init: values like `params`, valid if `given` is set; NULL: none */

@@ -75,6 +75,8 @@ enum status optim_check(const struct optim_config *cfg)
     TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
     TRY(check_field("clip_value", cfg->clip_value, cfg->clip_value >= 0, "0 or above"));
     TRY(check_field("clip_norm", cfg->clip_norm, cfg->clip_norm >= 0, "0 or above"));
+    TRY(check_field("ema_decay", cfg->ema_decay, cfg->ema_decay >= 0 && cfg->ema_decay < 1,
+                    "at least 0 and below 1"));
     TRY(check_field("lr_decay", cfg->lr_decay, cfg->lr_decay > 0 && cfg->lr_decay <= 1,
                     "above 0 and at most 1"));
     if (cfg->warmup_steps > INT64_MAX || cfg->lr_decay_steps > INT64_MAX) {
@@ -93,7 +95,8 @@ done:
     return st;
 }
 
-int optim_n_slots(const struct optim_config *cfg)
+/* Returns the slots of the update itself, which lie before that of the average. */
+static int own_slots(const struct optim_config *cfg)
 {
     switch (cfg->kind) {
     case OPTIM_MOMENTUM:
@@ -108,6 +111,11 @@ int optim_n_slots(const struct optim_config *cfg)
     default:
         return 0;
     }
+}
+
+int optim_n_slots(const struct optim_config *cfg)
+{
+    return own_slots(cfg) + (cfg->ema_decay > 0);
 }
 
 /* The update loops, one per optimizer. Arrays and scalars are copied to locals: otherwise the
@@ -301,6 +309,8 @@ void optim_begin_scaled(const struct optim_config *cfg, uint64_t step, uint64_t 
         .epsilon = cfg->epsilon,
         .clip = cfg->clip_value,
         .keep = 1,
+        .ema_slot = cfg->ema_decay > 0 ? optim_n_slots(cfg) : 0,
+        .ema_keep = step > 1 ? cfg->ema_decay : 0,
     };
     if (!adam)
         return;
@@ -336,6 +346,15 @@ void optim_run(const struct optim_step *step, const struct optim_run *run)
         run_sgd(step, run);
         break;
     }
+    optim_run_ema(step, run);
+}
+
+void optim_run_ema(const struct optim_step *step, const struct optim_run *run)
+{
+    if (step->ema_slot == 0)
+        return;
+    size_t at = (size_t)(step->ema_slot - 1) * run->slot_stride;
+    optim_average(step->ema_keep, run->n, run->new_, 1, run->slots + at, run->new_slots + at);
 }
 
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,

@@ -46,6 +46,8 @@ struct optim_config {
     /* limits the norm of all gradients of a step; 0: no limit. The caller applies it (clip.h),
      * because only the caller has all gradients */
     float clip_norm;
+    /* decay of the average of the parameters over the updates (EMA), below 1; 0: no average */
+    float ema_decay;
     enum optim_schedule schedule; /* default constant */
     uint64_t warmup_steps;        /* 0: none */
     float lr_decay;               /* step, exponential: above 0, at most 1; default 0.1 */
@@ -69,7 +71,8 @@ void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_c
 enum status optim_check(const struct optim_config *cfg);
 /* Returns the rate of one update, which optim_apply uses. */
 float optim_rate(const struct optim_config *cfg, uint64_t step);
-/* Returns the slots per parameter element: 0 (sgd), 1 or 2. */
+/* Returns the slots per parameter element: 0 (sgd), 1 or 2, and one more, the last, for the average
+ * of the parameters. The average begins with the first values, not with zeros. */
 int optim_n_slots(const struct optim_config *cfg);
 
 /* Sets new[i] to the update of old[i] with the gradient sum[i] * scale (scale = 1 / total weight).
@@ -90,8 +93,10 @@ struct optim_step { /* scalars of one update, for optim_run only */
     float keep2, rest2; /* adam: beta2, 1 - beta2; rmsprop: decay, 1 - decay */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */
     float epsilon;
-    float clip; /* limit of elements, by vector_clip before the update; 0: none */
-    float keep; /* adamw: 1 - rate weight_decay, the share of p that remains; adam: 1 */
+    float clip;     /* limit of elements, by vector_clip before the update; 0: none */
+    float keep;     /* adamw: 1 - rate weight_decay, the share of p that remains; adam: 1 */
+    int ema_slot;   /* 1 + index of the slot with the average; 0: none */
+    float ema_keep; /* share of the average that remains: 0 in the first update */
 };
 struct optim_run {
     size_t n;
@@ -120,6 +125,9 @@ bool optim_factor_ok(float factor);
 void optim_begin_scaled(const struct optim_config *cfg, uint64_t step, uint64_t since,
                         const struct optim_factors *factors, struct optim_step *out);
 void optim_run(const struct optim_step *step, const struct optim_run *run);
+/* Updates only the average of the parameters, with run->new_: e = d e + (1 - d) p, as PyTorch's
+ * get_ema_multi_avg_fn. optim_run includes it; a parameter that stays needs it alone. */
+void optim_run_ema(const struct optim_step *step, const struct optim_run *run);
 
 /* Updates parameters that are statistics (batch norm's running mean and variance) by an exponential
  * average: new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. If keep is 1, new has the bits of

@@ -19,6 +19,8 @@ static bool is_answer(const struct exchange_chunk *c, const struct net_piece *p)
     case PIECE_VERSION:
         return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
                c->item.kind == PIECE_INIT;
+    case PIECE_AVERAGE:
+        return c->item.kind == PIECE_PULL_AVERAGE;
     case PIECE_APPLIED:
     case PIECE_DUPLICATE:
     case PIECE_STALE:
@@ -65,10 +67,12 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     pthread_mutex_lock(&x->lock);
     trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                (int64_t)c->item.step);
-    c->version = (int64_t)p->step;
-    exchange_request_set_late(c, late);
+    if (p->kind != PIECE_AVERAGE) {
+        c->version = (int64_t)p->step;
+        exchange_request_set_late(c, late);
+        x->samples = p->samples ? p->samples : x->samples;
+    }
     x->waits_ns = clock_now_ns();
-    x->samples = p->samples ? p->samples : x->samples;
     bool must_report = exchange_request_set_item(l, c, &request_none);
     exchange_request_acked(l, c);
     x->stats.received_bytes += p->payload.bytes;
@@ -104,7 +108,7 @@ static bool is_wanted_dtype(const struct exchange_chunk *c, const struct net_pie
 {
     const struct net_exchange *x = c->x;
     enum dtype d = chunks_dtype(x->cfg.join.chunks, (int)p->chunk, x->version_dtype);
-    if (c->item.kind == PIECE_PULL)
+    if (c->item.kind == PIECE_PULL || c->item.kind == PIECE_PULL_AVERAGE)
         return p->dtype == c->item.dtype;
     if (dtype_block(d) == 1)
         return p->dtype == d;
@@ -268,7 +272,9 @@ static enum status read_answer(struct link *l, const struct net_piece *p, bool a
     struct exchange_chunk *c = &l->x->chunks[p->chunk];
     const struct net_chunk *at = exchange_request_chunk(l->x, (int)p->chunk);
     float *late = NULL;
-    if (dtype_block(p->dtype) > 1) {
+    if (p->kind == PIECE_AVERAGE) {
+        TRY(read_version(l, p, l->x->averages + at->first));
+    } else if (dtype_block(p->dtype) > 1) {
         TRY(read_change(l, p));
     } else {
         if (apart)
@@ -291,7 +297,7 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
         (p->kind == PIECE_TAKEN ? note_taken : note_ended)(l, p);
         return ST_OK;
     }
-    if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
+    if ((p->kind < PIECE_VERSION || p->kind > PIECE_STALE) && p->kind != PIECE_AVERAGE)
         return refuse_answer(l, p);
     if (!fits_table(l, p)) {
         LOG_E(

@@ -42,6 +42,7 @@ struct net_exchange {
     struct residuals *residuals;     /* rounding errors of earlier contributions; NULL: the
                                         format keeps none */
     struct exchange_chunk *chunks;
+    float *averages;  /* flat block of net_exchange_averages; set before its requests */
     uint8_t *lacking; /* marks of each chunk's last contribution (lacking_at); guarded by `lock` */
     int *fragment;    /* fragment of each chunk; NULL: every chunk is in each step (fragments.h) */
     struct grpc_runtime_pollers *pollers;

@@ -439,6 +439,15 @@ enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t 
     return pull_chunk(x, chunk, step, whole_dtype(x, chunk));
 }
 
+enum status exchange_request_average(struct net_exchange *x, int chunk)
+{
+    const struct send_queue_item item = {.kind = PIECE_PULL_AVERAGE,
+                                         .chunk = (uint32_t)chunk,
+                                         .step = (uint64_t)net_exchange_version(x, chunk) + 1,
+                                         .dtype = DTYPE_F32};
+    return start_request(x, chunk, &item);
+}
+
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
 {
     return pull_chunk(x, chunk, step, DTYPE_F32);

@@ -31,6 +31,7 @@ enum piece_kind {
     PIECE_PULL = 1,
     PIECE_PUSH = 2,
     PIECE_INIT = 3,
+    PIECE_PULL_AVERAGE = 4,
     PIECE_VERSION = 16,
     PIECE_APPLIED = 17,
     PIECE_DUPLICATE = 18,
@@ -39,6 +40,7 @@ enum piece_kind {
     PIECE_REBASE = 21,
     PIECE_REFUSED = 22,
     PIECE_TAKEN = 23,
+    PIECE_AVERAGE = 24,
 };
 
 struct net_span {

@@ -115,6 +115,9 @@ const char *job_check_mode(const struct net_job *job)
         return "delay_compensation is for gradients, not for local_steps";
     if (job->fragments > 1 && (!job_in_lockstep(job) || job->optim.clip_norm > 0))
         return "fragments are for the mode sync without backup workers and without clip_norm";
+    if ((job->optim.ema_decay > 0 || job->local.ema_decay > 0) &&
+        (job->local_steps > 1 || job->fragments > 1 || job_sends_changes(job) || job->wire_auto))
+        return "ema_decay cannot be used with local_steps, fragments, wire_auto, and version_dtype int8, int4 and topk";
     if (job_sends_changes(job) && !job_in_lockstep(job))
         return "version_dtype int8, int4 and topk are for the mode sync without backup workers";
     if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)

@@ -42,6 +42,7 @@ static const struct message_row optim_rows[] = {
     ANY(OF, lr_decay_steps, lr_decay_steps),
     ANY(OF, clip_value, clip_value),
     ANY(OF, clip_norm, clip_norm),
+    ANY(OF, ema_decay, ema_decay),
 };
 static const struct message_type optim_type = {MESSAGE_TYPE(OF, optimizer, optim_rows),
                                                .read = read_optim};

@@ -38,6 +38,8 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     else if (job_sends_changes(job))
         wrong =
             "a region's servers send whole parameters: set --wire_dtype=int8,fp32 to send only gradients in int8";
+    else if (job->optim.ema_decay > 0 || job->local.ema_decay > 0)
+        wrong = "a region keeps no average of its parameters: remove --ema_decay";
     else if (job->validation.patience > 0)
         wrong = "--early_stopping would end the job in one region alone";
     else if (r->asked.steps == 1 && chunks_have_factors(join->chunks))

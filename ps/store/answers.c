@@ -173,7 +173,7 @@ void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *
     int member = (int)a->head->member;
     if (a->piece->kind == PIECE_PUSH)
         withhold_answer(s, c, a, answer);
-    if (answer->payload) {
+    if (answer->payload && answer->kind != PIECE_AVERAGE) {
         note_sent(s, c, member);
         answer->samples = answer_samples(s, c, member);
     }

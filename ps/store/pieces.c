@@ -3,6 +3,7 @@
  * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and first
  * values need no judgement. Once the lock is released, the update runs (chunk_update.h), and
  * members that waited for the new version are answered. */
+#include "base/digest.h"
 #include "net/wire/fragments.h"
 #include "net/wire/job_rates.h"
 #include "ps/store/answers.h"
@@ -14,6 +15,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* Returns true if the member may send; otherwise *answer contains the reason. */
 static bool check_sender(struct store *s, const struct net_frame_head *head,
@@ -91,8 +93,9 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     const char *no_rate = job_rates_step_problem(&s->job, s->cfg.outer != NULL);
     bool lacks_all = lacking && lacking_all(lacking, c->n_params);
     bool is_empty = piece->kind == PIECE_PUSH && (piece->weight == 0 || lacks_all);
-    size_t want = piece->kind == PIECE_PULL || is_empty ? 0 : dtype_bytes(dtype, c->n);
-    if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
+    bool pulls = piece->kind == PIECE_PULL || piece->kind == PIECE_PULL_AVERAGE;
+    size_t want = pulls || is_empty ? 0 : dtype_bytes(dtype, c->n);
+    if (!pulls && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         answer_refuse(answer, "a server accepts no piece of kind %d", (int)piece->kind);
     else if (piece->dtype != dtype)
         answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
@@ -103,6 +106,9 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     else if (piece->step > INT64_MAX)
         answer_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
                       piece->step);
+    else if (piece->kind == PIECE_PULL_AVERAGE && s->job.optim.ema_decay <= 0)
+        answer_refuse(answer, "chunk %" PRIu32 ": the job has no averages (ema_decay)",
+                      piece->chunk);
     else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
              !(isnormal(piece->weight) && piece->weight > 0)) /* the mean divides by it */
         answer_refuse(answer, "chunk %" PRIu32 ": weight %g must be 0, or finite and at least %g",
@@ -330,6 +336,39 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
     answer_set_version(s, c, number, a->piece->dtype, answer);
 }
 
+/* Returns the averages in the slots of a version; NULL: the chunk has none. */
+static float *averages_of(const struct store *s, const struct chunk_state *c,
+                          const struct chunk_version *v)
+{
+    bool has = s->job.optim.ema_decay > 0 && v->slots;
+    return has ? (float *)v->slots->data + (c->n_slots - 1) * c->n : NULL;
+}
+
+/* Answers with a copy of the averages, because a later version may overwrite the slots. Only
+ * lockstep keeps the slots of an older version. */
+static void handle_pull_average(const struct store *s, const struct chunk_state *c,
+                                const struct arrival *a, struct store_answer *answer)
+{
+    int64_t number = (int64_t)a->piece->step - 1;
+    const struct chunk_version *v = s->lockstep ? version_find(c, number) : NULL;
+    if (c->version < 0) {
+        answer_refuse(answer, "chunk %d has no averages before its first value", c->chunk);
+        return;
+    }
+    answer->step = (uint64_t)(v ? number : c->version);
+    v = v ? v : &c->present;
+    const float *averages = averages_of(s, c, v);
+    if (buf_create(c->n * sizeof *averages, &answer->payload) != ST_OK) {
+        answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+        return;
+    }
+    memcpy(answer->payload->data, averages ? averages : v->value->data, answer->payload->bytes);
+    answer->kind = PIECE_AVERAGE;
+    answer->dtype = DTYPE_F32;
+    if (atomic_load(&s->sums))
+        answer->crc32c = digest_crc32c(0, answer->payload->data, answer->payload->bytes);
+}
+
 /* Makes the first version from the first member's values. Returns true if there is a new
  * version. */
 static bool handle_init(struct store *s, struct chunk_state *c, const struct arrival *a,
@@ -353,6 +392,9 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
             return false;
         }
         payload_copy(&a->piece->payload, v.value->data);
+        float *averages = averages_of(s, c, &c->present);
+        if (averages) /* they begin with the first values */
+            memcpy(averages, v.value->data, c->n * sizeof *averages);
         version_set_first(c, &v, 0);
     }
     answer_present(s, c, a, PIECE_VERSION, answer);
@@ -370,6 +412,8 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
         return handle_push(s, c, a, answer);
     else if (a->piece->kind == PIECE_INIT)
         return handle_init(s, c, a, answer);
+    else if (a->piece->kind == PIECE_PULL_AVERAGE)
+        handle_pull_average(s, c, a, answer);
     else
         handle_pull(s, c, a, answer);
     return false;

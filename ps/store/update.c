@@ -158,6 +158,8 @@ static void keep_run(const struct ps_update *u, const struct optim_run *r)
     for (int k = 0; r->slots && r->new_slots != r->slots && k < u->n_slots; k++)
         vector_copy(r->new_slots + (size_t)k * r->slot_stride,
                     r->slots + (size_t)k * r->slot_stride, r->n);
+    if (r->slots)
+        optim_run_ema(&u->step, r);
 }
 
 static void update_run(const struct ps_update *u, const struct optim_step *step,

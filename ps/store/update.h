@@ -3,7 +3,7 @@
  * it for the wire and computes its checksum, block by block while it lies in cache. The result has
  * the same bits as if each of these operations ran over the whole chunk before the next one, for
  * any number of threads. Parameters without a gradient keep their value, their slots and their
- * rounding residual.
+ * rounding residual; only their average (optim_run_ema) changes.
  * Owns:    nothing.
  * Threads: any; the outputs are the caller's alone. Parts may run in parallel.
  * Errors:  none. */

@@ -111,6 +111,17 @@ class CudaEmulated(harness.Test):
         for output in outputs[1:]:
             self.assertIn("training step 35 done", output)
 
+    def test_average_of_parameters_is_that_with_a_server(self):
+        """The device keeps no average (--ema_decay), so a worker alone updates on the host."""
+        flags = ["--backend_dir=" + self.backend_dir("cuda"), "--seed=4", "--train_steps=20",
+                 "--batch_size=20", "--intra_op_threads=1", "--ema_decay=0.9", "--eval_every=5"]
+        job = self.started_job(n_ps=1, n_workers=1, flags=flags)
+        want = job.finish()[0]
+        worker, got = self.train_alone(*flags)
+        self.assertNotIn("without copies to the host", worker.output())
+        for key in ("parameters_sha256", "test_loss"):
+            self.assertEqual(got[key], want[key])
+
     def test_short_passes_queued_on_device(self):
         """The steps that may be queued at once cover four passes over the 2400 images, and more."""
         self.alone_as_with_a_server(40, "--batch_size=300", "--model=softmax")

@@ -169,7 +169,8 @@ static void adopt_optimizer(struct options *o, const struct net_job *job)
                    {&o->job.weight_decay, &optim.weight_decay, o->optim.weight_decay},
                    {&o->job.lr_decay, &optim.lr_decay, o->optim.lr_decay},
                    {&o->job.clip_value, &optim.clip_value, o->optim.clip_value},
-                   {&o->job.clip_norm, &optim.clip_norm, o->optim.clip_norm}};
+                   {&o->job.clip_norm, &optim.clip_norm, o->optim.clip_norm},
+                   {&o->ema_decay, &optim.ema_decay, o->optim.ema_decay}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (options_is_given(o, numbers[i].flag))
             *numbers[i].to = numbers[i].value;
@@ -290,7 +291,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
     }
     adopt_samples(o, job);
     if (options_check_clipping(o) != ST_OK || options_check_samples(o) != ST_OK ||
-        options_check_rounds(o) != ST_OK)
+        options_check_rounds(o) != ST_OK || options_check_average(o) != ST_OK)
         return ST_INVALID;
     if (o->batch_size < o->towers) {
         LOG_E("--towers: %" PRId64 " towers cannot share the job's batch of %" PRId64, o->towers,

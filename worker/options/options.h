@@ -62,6 +62,7 @@ struct options {
     const char *init, *init_map, *freeze; /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                 /* units of the first dense layer; 0: as in the model */
     double label_smoothing;               /* 0: as in the model */
+    double ema_decay;                     /* 0: no average of the parameters */
     int64_t train_steps;                  /* 0: by epochs */
     double epochs;                        /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;

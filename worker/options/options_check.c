@@ -233,10 +233,28 @@ enum status options_check_clipping(const struct options *o)
     return options_refuse(wrong);
 }
 
+/* Without servers the number format and the local steps have no effect. */
+enum status options_check_average(const struct options *o)
+{
+    const char *wrong = NULL;
+    if (o->optim.ema_decay <= 0 || o->ps_hosts.n == 0)
+        return ST_OK;
+    if (options_rounds(o) > 1)
+        wrong =
+            "--ema_decay averages the parameters of each step, but with --local_steps the servers do not have them; remove one of the two";
+    else if (o->wire_auto || dtype_block(o->version_dtype) > 1)
+        wrong =
+            "--ema_decay needs servers that send whole parameters: set --wire_dtype=int8,fp32, which sends only gradients in int8, or remove --ema_decay";
+    return options_refuse(wrong);
+}
+
 static enum status check_training(struct options *o)
 {
     if (check_bf16(o) != ST_OK || job_settings_optim(&o->job, "--", o->join, &o->optim) != ST_OK ||
         (!o->join && options_check_clipping(o) != ST_OK))
+        return ST_INVALID;
+    o->optim.ema_decay = (float)o->ema_decay;
+    if (!o->join && options_check_average(o) != ST_OK)
         return ST_INVALID;
     if (o->skip_nonfinite == 0 && options_is_given(o, &o->max_nonfinite)) {
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; set both or neither");
@@ -392,7 +410,7 @@ static const char for_exchange[] =
     "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate outer_momentum tls_cert tls_key tls_ca token_file";
 /* Flags without effect with --evaluate and --predict. */
 static const char for_training[] =
-    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay label_smoothing on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
+    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay ema_decay label_smoothing on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
 
 static enum status check_unused(const struct options *o)
 {

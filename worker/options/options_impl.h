@@ -27,6 +27,8 @@ void options_warn_unused(const struct options *o);
  * job. */
 /* Refuses clipping that the mode or the optimizer does not support. */
 enum status options_check_clipping(const struct options *o);
+/* Refuses --ema_decay with number formats and local steps that have no average. */
+enum status options_check_average(const struct options *o);
 /* Checks the rules for --local_steps. */
 enum status options_check_rounds(const struct options *o);
 /* Refuses --data_shard=own without a data set of this worker's own. */

@@ -39,6 +39,9 @@ struct trainer_config {
     /* flat block, updated by the exchange, or by the trainer if a device trains without copies to
      * the host */
     float *params;
+    /* flat block that receives the averages of params (optim_config.ema_decay) for evaluations, and
+     * at the end; NULL: there are none, and params are evaluated */
+    float *averages;
     /* async, ssp, backup workers: each chunk advances independently; steps are local */
     bool own_pace;
     /* [n_towers]; the batch is divided among them in their order. The device of the first tower

@@ -23,6 +23,12 @@ struct tower_run {
     enum status st;
 };
 
+static enum status fetch_averages(struct trainer *t)
+{
+    const struct updates *x = t->cfg.updates;
+    return t->cfg.averages ? x->ops->averages(x->ctx, t->cfg.averages) : ST_OK;
+}
+
 enum status trainer_log_accuracy(struct trainer *t, int64_t step)
 {
     double accuracy, loss, auc;
@@ -31,6 +37,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     const struct trainer_observer *o = t->cfg.observer;
     enum status st =
         x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step, INT64_MAX);
+    if (st == ST_OK && (t->validate || t->eval))
+        st = fetch_averages(t);
     if (st == ST_REBASED)
         return trainer_state_note_rebased(t, st, step);
     if (st == ST_OK && t->validate)
@@ -62,7 +70,9 @@ static enum status collect_results(struct trainer *t)
     int asked = 0;
     const struct member_steps m = {
         .updates = t->cfg.updates, .place = &t->towers[0]->place, .own_pace = t->cfg.own_pace};
-    return member_steps_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
+    enum status st =
+        member_steps_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
+    return st == ST_OK ? fetch_averages(t) : st;
 }
 
 static enum status no_memory(int n_towers)
@@ -495,9 +505,12 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
         t->lowest++;
     TRY(towers_make(t));
+    t->eval_cfg = t->cfg; /* its params are the averages, if there are any */
+    if (t->cfg.averages)
+        t->eval_cfg.params = t->cfg.averages;
     if (t->cfg.test)
-        TRY(evaluate_tower_create(&t->cfg, &t->eval));
-    t->validation_cfg = t->cfg;
+        TRY(evaluate_tower_create(&t->eval_cfg, &t->eval));
+    t->validation_cfg = t->eval_cfg;
     t->validation_cfg.test = t->cfg.validation;
     if (t->cfg.validation)
         TRY(evaluate_tower_create(&t->validation_cfg, &t->validate));

@@ -55,9 +55,9 @@ struct trainer {
     uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
-    struct trainer_config validation_cfg; /* cfg, with the validation data as test set */
-    struct tower *validate;               /* NULL: no validation data */
-    _Atomic int ended;                    /* the callback `validated` ended training */
+    struct trainer_config eval_cfg, validation_cfg; /* cfg for evaluations (trainer_create) */
+    struct tower *validate;                         /* NULL: no validation data */
+    _Atomic int ended;                              /* the callback `validated` ended training */
     struct device_data *data;
     pthread_mutex_t progress_lock; /* guards `progress`: trainer_wait runs in another thread */
     struct progress *progress;

@@ -27,10 +27,10 @@ bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower 
     if (cfg->params_on_host)
         return false;
     const struct optim_config *rule = x->ops->rule ? x->ops->rule(x->ctx) : NULL;
-    return rule && rule->clip_value == 0 && rule->clip_norm == 0 && !cfg->at_step &&
-           !cfg->validation && !cfg->own_pace && !cfg->sample_log && cfg->push_delay_ms == 0 &&
-           cfg->fault_nonfinite == 0 && !cfg->skip_nonfinite && cfg->n_towers == 1 && tower->data &&
-           b->resident && split_tower_only_plan(tower->stages);
+    return rule && rule->clip_value == 0 && rule->clip_norm == 0 && rule->ema_decay == 0 &&
+           !cfg->at_step && !cfg->validation && !cfg->own_pace && !cfg->sample_log &&
+           cfg->push_delay_ms == 0 && cfg->fault_nonfinite == 0 && !cfg->skip_nonfinite &&
+           cfg->n_towers == 1 && tower->data && b->resident && split_tower_only_plan(tower->stages);
 }
 
 static enum status begin_run(struct run *run)

@@ -4,11 +4,13 @@
 #define WORKER_WEIGHTS_WEIGHTS_ORIGIN_H
 #include "files/safetensors.h"
 #include "net/wire/job_input.h"
+#include <stdbool.h>
 
 struct weights_origin {
     int64_t step;     /* -1: unknown; the file is not Weir's */
     int normal_known; /* 0: unknown */
     struct job_normal normal;
+    bool averages; /* the values are the averages that a job with --ema_decay keeps */
 };
 
 /* Reads --export's metadata `global_step`, `mean` and `std`. Returns false if `mean` and `std` are

@@ -263,12 +263,20 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     return ST_MISMATCH;
 }
 
+/* Returns true if the averages of a checkpoint are read: training (--init) continues from the
+ * values. */
+static bool reads_averages(const struct weights_source *s)
+{
+    return s->checkpoint && strcmp(s->flag, "init") != 0 &&
+           checkpoint_restore_manifest(s->checkpoint)->job.optim.ema_decay > 0;
+}
+
 bool weights_source_origin(const struct weights_source *s, struct weights_origin *out)
 {
     if (s->file)
         return weights_origin_read(s->file, out);
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->checkpoint);
-    *out = (struct weights_origin){m->step, 1, m->job.normal};
+    *out = (struct weights_origin){m->step, 1, m->job.normal, reads_averages(s)};
     return true;
 }
 
@@ -317,7 +325,9 @@ enum status weights_source_read(struct weights_source *s, const struct weights_t
     if (s->file)
         TRY(read_entry(s, &safetensors_entries(s->file, &n)[t->at], dst));
     else if (checkpoint_restore_holds(s->checkpoint, t->at, t->n_elems))
-        TRY(checkpoint_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
+        TRY(reads_averages(s)
+                ? checkpoint_restore_read_average(s->checkpoint, t->at, t->n_elems, dst)
+                : checkpoint_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
     else {
         LOG_E("--%s=%s: lies in several servers' own folders; copy all of its files into one",
               s->flag, s->path);

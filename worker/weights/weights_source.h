@@ -1,7 +1,8 @@
 /* worker/weights/weights_source.h - named tensors from which --init, --evaluate and --predict read
  * values: a safetensors file (floats of any width; a PyTorch state dict, a Weir export), or a
  * checkpoint of a Weir job. The path of a checkpoint is that of its manifest, or of a folder: the
- * newest complete checkpoint in it is then read, or its `best`.
+ * newest complete checkpoint in it is then read, or its `best`. --evaluate and --predict read the
+ * averages of the parameters from a checkpoint that has them (optim_config.ema_decay).
  * Owns:    the opened files, and the table of tensors. Threads: one at a time.
  * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_MISMATCH, ST_IO, ST_NOMEM;
  *          logged with the flag and the path. */

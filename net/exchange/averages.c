@@ -1,0 +1,13 @@
+/* net/exchange/averages.c - see averages.h. Each chunk's request is repeated like a pull, if its
+ * stream breaks. */
+#include "net/exchange/averages.h"
+#include "net/exchange/exchange_requests.h"
+
+enum status net_exchange_averages(struct net_exchange *x, float *out)
+{
+    enum status st = ST_OK;
+    x->averages = out;
+    for (int i = 0; i < x->n_chunks && st == ST_OK; i++)
+        st = exchange_request_average(x, i);
+    return st == ST_OK ? net_exchange_wait(x, 0, x->n_chunks, 0) : st;
+}
