@@ -234,6 +234,25 @@ static void small_chunks_share_frames(void **state)
     rig_close(&r);
 }
 
+/* A frame has many large chunks if their payloads stay in shared memory. It may have one payload of
+ * that size, too, but not a second one. */
+static void payloads_in_shared_memory_share_a_frame(void **state)
+{
+    struct send_queue_item shared[SEND_QUEUE_FRAME_PIECES], sent[2] = {0};
+    struct send_queue_batch batch = {.n = 0};
+    for (int i = 0; i < 2; i++)
+        sent[i].bytes = SEND_QUEUE_FRAME_BYTES;
+    for (int i = 0; i < SEND_QUEUE_FRAME_PIECES - 1; i++) {
+        shared[i] =
+            (struct send_queue_item){.bytes = SEND_QUEUE_FRAME_BYTES, .shared_offset = 1 + 64};
+        assert_true(send_queue_batch_add(&batch, &shared[i]));
+    }
+    assert_true(send_queue_batch_add(&batch, &sent[0]));
+    assert_int_equal(batch.bytes, SEND_QUEUE_FRAME_BYTES);
+    batch.n--;
+    assert_false(send_queue_batch_add(&batch, &sent[1]));
+}
+
 /* At a server on this host, or near it, at most two chunks of 1 MB are in flight. An answer or
  * TAKEN from the server ends this state of a chunk. Chunks of a broken stream do not count any
  * more. */
@@ -351,6 +370,7 @@ int main(void)
     log_init("test", -1, LOG_LEVEL_INFO);
     clock_cond_init(&gate.changed);
     return RUN_TESTS(first_layers_are_sent_first, small_chunks_share_frames,
-                     payloads_around_copied_length_arrive, window_limits_bytes_in_flight,
-                     broken_stream_keeps_window, slow_server_has_no_window);
+                     payloads_in_shared_memory_share_a_frame, payloads_around_copied_length_arrive,
+                     window_limits_bytes_in_flight, broken_stream_keeps_window,
+                     slow_server_has_no_window);
 }

@@ -45,14 +45,21 @@ struct send_queue_item *send_queue_pop(struct send_queue *q)
     return item;
 }
 
+/* Returns the number of payload bytes that are sent in the frame. */
+static size_t bytes_along(const struct send_queue_item *item)
+{
+    return item->shared_offset ? 0 : item->bytes;
+}
+
 bool send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item)
 {
     if (batch->n == SEND_QUEUE_FRAME_PIECES)
         return false;
-    if (batch->n > 0 && (batch->bytes + item->bytes > SEND_QUEUE_FRAME_BYTES ||
+    size_t bytes = bytes_along(item);
+    if (batch->n > 0 && (batch->bytes + bytes > SEND_QUEUE_FRAME_BYTES ||
                          !frame_same_head(&item->head, &batch->items[0]->head)))
         return false;
-    batch->bytes += item->bytes;
+    batch->bytes += bytes;
     batch->items[batch->n++] = item;
     return true;
 }
@@ -64,12 +71,6 @@ bool send_queue_next(struct send_queue *q, struct send_queue_batch *batch)
     while (q->first && send_queue_batch_add(batch, q->first))
         send_queue_pop(q);
     return batch->n;
-}
-
-/* Returns the number of payload bytes that are sent in the frame. */
-static size_t bytes_along(const struct send_queue_item *item)
-{
-    return item->shared_offset ? 0 : item->bytes;
 }
 
 static size_t encode(const struct send_queue_item *item, uint8_t *out)

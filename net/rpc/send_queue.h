@@ -1,8 +1,8 @@
 /* net/rpc/send_queue.h - queues the pieces for one stream and encodes them into frames. Many
- * small pieces form one frame (up to about SEND_QUEUE_FRAME_BYTES of payload). gRPC receives a
- * payload by reference, except one of at most SEND_QUEUE_COPY_BYTES: a separate slice
- * costs more than copying so few bytes. Items belong to the caller, and return to it when they are
- * removed from the queue.
+ * small pieces form one frame (up to about SEND_QUEUE_FRAME_BYTES of payload), and so do pieces
+ * whose payload stays in shared memory. gRPC receives a payload by reference, except one of at most
+ * SEND_QUEUE_COPY_BYTES: a separate slice costs more than copying so few bytes. Items belong to the
+ * caller, and return to it when they are removed from the queue.
  * Owns:    nothing but the list.
  * Threads: none of its own. The caller holds the stream's lock, except for send_queue_frame, which
  *          calls gRPC.
@@ -53,7 +53,7 @@ struct send_queue {
 
 struct send_queue_batch {
     int n;
-    size_t bytes;
+    size_t bytes; /* payload that is sent in the frame */
     struct send_queue_item *items[SEND_QUEUE_FRAME_PIECES];
 };
 
