@@ -262,27 +262,38 @@ static void *stop(void *arg)
     return NULL;
 }
 
+/* Chunk 1 has all contributions, and chunk 2 waits for one. The contributors to chunk 1 receive
+ * REBASE only when the update has read their contributions, which they may then overwrite. */
 static void stop_waits_for_an_update(void **state)
 {
     static float expect[N_ELEMS], got[CHUNK];
     struct fixture f;
     struct handover_chunk t;
     pthread_t thread;
-    compute(1, 3, expect);
-    open_store(&f, 1, true);
-    push_all(&f, 1, 0);
-    push_all(&f, 1, 1);
+    compute(2, 3, expect);
+    open_store(&f, 2, true);
+    push_all(&f, 2, 0);
+    push_all(&f, 2, 1);
     close_gate(&f);
     f.n_seen = 0;
-    assert_int_equal(push(&f, 0, FIRST_PROCESS, 1, 2, false), PIECE_NONE);
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(push(&f, m, FIRST_PROCESS + (uint64_t)m, 1, 2, false), PIECE_NONE);
+    assert_int_equal(push(&f, 0, FIRST_PROCESS, 2, 2, false), PIECE_NONE);
     assert_int_equal(pthread_create(&thread, NULL, stop, f.store), 0);
     await_answers(&f, 1);
+    assert_int_equal(f.seen[0].chunk, 2);
     assert_int_equal(f.seen[0].kind, PIECE_REBASE);
     assert_false(handover_is_stopped(f.store)); /* the update is under way */
+    assert_int_equal(push(&f, 1, FIRST_PROCESS + 1, 1, 2, false), PIECE_NONE); /* a repeat */
+    assert_int_equal(push(&f, 1, FIRST_PROCESS + 1, 2, 2, false), PIECE_REBASE);
     pthread_mutex_unlock(&f.gate);
     pthread_join(thread, NULL);
     assert_true(handover_is_stopped(f.store));
-    assert_int_equal(f.n_seen, 1);
+    assert_int_equal(f.n_seen, 3);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(f.seen[i].chunk, 1);
+        assert_int_equal(f.seen[i].kind, PIECE_REBASE);
+    }
     store_rig_read(f.store, &f.chunks->chunks[1], 1, 3, got);
     assert_memory_equal(got, expect + CHUNK, sizeof got);
     assert_int_equal(handover_take(f.store, 1, 2, &t), ST_OK); /* the version before is kept */

@@ -1,9 +1,10 @@
 /* ps/store/handover.c - see store.h: ends a store, and fills the next one from it.
  *
  * A stop is final and immediate: each chunk keeps the version that it has, or that an update is
- * just making, and answers REBASE to every piece that waits there or arrives later. The versions of
- * two chunks may then differ by a step; the next generation begins at the last step that is
- * complete on every server.
+ * just making, and answers REBASE to every piece that waits there or arrives later. If an update is
+ * under way, the contributors are answered at its end: after REBASE a member may overwrite its
+ * contribution in shared memory, which the update still reads. The versions of two chunks may then
+ * differ by a step; the next generation begins at the last step that is complete on every server.
  * Locks:   a chunk's, the store's lock of n_updates; never both. */
 #include "ps/store/handover.h"
 #include "ps/store/answers.h"

@@ -406,7 +406,10 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
 static bool handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                          struct store_answer *answer)
 {
-    if (c->is_stopped)
+    bool is_read = c->pending == CHUNK_PENDING_UPDATE && a->piece->kind == PIECE_PUSH;
+    if (c->is_stopped && is_read) /* REBASE follows, see handover.c */
+        answer_defer(c, a);
+    else if (c->is_stopped)
         answer->kind = PIECE_REBASE;
     else if (a->piece->kind == PIECE_PUSH)
         return handle_push(s, c, a, answer);
