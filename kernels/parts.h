@@ -1,6 +1,6 @@
-/* kernels/parts.h - copies gradients to the host in parts, so that the caller can send a part while
- * the device copies the next one. A backend may offer it beside kernels/backend.h, for a plan
- * outside a group whose config has `parts`.
+/* kernels/parts.h - copies gradients to the host, and parameters to the device, in parts, so that
+ * the caller can send or receive a part while the device copies another one. A backend may offer it
+ * beside kernels/backend.h, for a plan outside a group whose config has `parts`.
  *
  * Threads and errors are those of the plan. */
 #ifndef KERNELS_PARTS_H
@@ -22,6 +22,8 @@ struct parts_ops {
      * gradient may be not finite or, before it is rounded to 16 bits, may have a magnitude above
      * largest_grad. False: the device has found none of these. */
     enum status (*check)(struct plan *p, int layer, bool *suspect);
+    /* Like load_param, for one part of the parameter. */
+    enum status (*load)(struct plan *p, int param, int64_t part);
 };
 
 #endif

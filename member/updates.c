@@ -444,6 +444,11 @@ static enum status remote_wait(void *ctx, int first, int n, int64_t step, int64_
     return net_exchange_wait_until(ctx, first, n, step, deadline_ns);
 }
 
+static enum status remote_wait_any(void *ctx, const uint8_t *skip, int64_t step, int *chunk)
+{
+    return net_exchange_wait_any(ctx, skip, step, chunk);
+}
+
 static int64_t remote_version(void *ctx, int chunk)
 {
     return net_exchange_version(ctx, chunk);
@@ -505,6 +510,7 @@ static const struct updates_ops remote_ops = {
     .averages = remote_averages,
     .flush = remote_flush,
     .wait = remote_wait,
+    .wait_any = remote_wait_any,
     .version = remote_version,
     .is_busy = remote_is_busy,
     .samples = remote_samples,

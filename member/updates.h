@@ -39,6 +39,8 @@ struct updates_ops {
     void (*flush)(void *ctx);
     /* Waits like net_exchange_wait_until; the local kind never waits. */
     enum status (*wait)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);
+    /* Waits like net_exchange_wait_any. NULL: not supported. */
+    enum status (*wait_any)(void *ctx, const uint8_t *skip, int64_t step, int *chunk);
     int64_t (*version)(void *ctx, int chunk);
     int (*is_busy)(void *ctx, int chunk); /* NULL: never */
     uint64_t (*samples)(void *ctx);       /* NULL: servers do not assign samples */

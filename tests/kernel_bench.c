@@ -143,6 +143,19 @@ static void wait_grads(struct bench *b, int layer, int by_parts)
         assert_int_equal(backend->wait_grads(b->plan, layer), ST_OK);
 }
 
+/* Loads the layer's parameters, by parts from the last one to the first. */
+static void load_params(struct bench *b, int layer, int by_parts)
+{
+    const struct layer *l = &b->r->layers[layer];
+    for (int k = 0; k < l->n_params; k++) {
+        int64_t n = (b->r->param_elems[l->param[k]] + b->parts.elems - 1) / b->parts.elems;
+        for (int64_t i = n - 1; by_parts && backend->parts != NULL && i >= 0; i--)
+            assert_int_equal(backend->parts->load(b->plan, l->param[k], i), ST_OK);
+        if (!by_parts || backend->parts == NULL)
+            assert_int_equal(backend->load_param(b->plan, l->param[k]), ST_OK);
+    }
+}
+
 void bench_backward(struct bench *b)
 {
     for (int i = b->r->n_layers - 1; i >= 0; i--)
@@ -157,9 +170,7 @@ struct bench_outcome bench_step(struct bench *b, int round)
     int n_layers = b->r->n_layers, lead = round % 2 ? 1 : n_layers;
     bench_params(b, round);
     for (int i = 0; i < n_layers; i++) {
-        const struct layer *l = &b->r->layers[i];
-        for (int k = 0; k < l->n_params; k++)
-            assert_int_equal(backend->load_param(b->plan, l->param[k]), ST_OK);
+        load_params(b, i, round % 2 == 0);
         assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
     }
     for (int i = n_layers - 1; i >= -lead; i--) {

@@ -194,6 +194,15 @@ done:
     return st;
 }
 
+static enum status parts_load(struct fault_job *j, int p, int param)
+{
+    enum status st = ST_OK;
+    for (int64_t n = 0; n * parts.elems < j->r->param_elems[param]; n++)
+        TRY(tested->parts->load(j->plan[p], param, n));
+done:
+    return st;
+}
+
 static enum status result(struct fault_job *j, int p)
 {
     float loss;
@@ -243,7 +252,7 @@ static enum status pass(struct fault_job *j, int first, int n)
     for (int k = 0; k < j->r->n_params; k++) {
         for (int64_t i = 0; i < j->r->param_elems[k]; i++)
             j->params[k][i] -= 0.01f * j->grads[k][i];
-        TRY(tested->load_param(j->plan[0], k));
+        TRY(first == 0 ? tested->load_param(j->plan[0], k) : parts_load(j, 0, k));
     }
 done:
     return st;

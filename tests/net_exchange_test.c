@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "net/exchange/averages.h"
 #include "net/exchange/exchange.h"
+#include "net/exchange/waits.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/net_tiny.h"
@@ -247,6 +248,39 @@ static void event_fd_signals_ready_waits(void **state)
     assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 2, 0), ST_CANCELLED);
     rig_close(&r);
     close(fd);
+}
+
+/* A wait for any chunk returns each chunk that is ready once, and waits for all other chunks. */
+static void any_ready_chunk_ends_a_wait(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    uint8_t skip[MODEL_CHUNKS] = {0};
+    int chunk, seen = -1;
+    rig_open(&r, 1);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_push_all(&r.m, 0);
+    for (int k = 0; k < MODEL_CHUNKS; k++) {
+        assert_int_equal(net_exchange_wait_any(r.m.x, skip, 1, &chunk), ST_OK);
+        assert_in_range(chunk, 0, MODEL_CHUNKS - 1);
+        assert_false(skip[chunk]);
+        skip[chunk] = 1;
+    }
+    tiny_assert_params(&r.m, 1);
+    for (chunk = 0; chunk < MODEL_CHUNKS; chunk += 2) { /* only these get version 2 */
+        skip[chunk] = 0;
+        const float *from = r.m.gradient + r.m.chunks->chunks[chunk].first;
+        assert_int_equal(net_exchange_push(r.m.x, chunk, 1, from, 1), ST_OK);
+    }
+    skip[1] = 0;
+    for (int k = 0; k < (MODEL_CHUNKS + 1) / 2; k++) {
+        assert_int_equal(net_exchange_wait_any(r.m.x, skip, 2, &seen), ST_OK);
+        assert_int_equal(seen % 2, 0);
+        skip[seen] = 1;
+    }
+    net_exchange_cancel(r.m.x);
+    assert_int_equal(net_exchange_wait_any(r.m.x, skip, 2, &seen), ST_CANCELLED);
+    rig_close(&r);
 }
 
 /* A damaged payload is requested again and never reaches the parameters. */
@@ -565,8 +599,9 @@ int main(void)
     return RUN_TESTS(averages_leave_params_and_versions, rollback_restarts_exchange,
                      late_rollback_of_one_server_is_awaited, steps_advance_all_chunks,
                      broken_stream_resends_each_request_once, event_fd_signals_ready_waits,
-                     damaged_payload_is_requested_again, fatal_answers_end_the_exchange,
-                     refused_join_ends_start, start_waits_for_busy_server, cancel_ends_each_wait,
+                     any_ready_chunk_ends_a_wait, damaged_payload_is_requested_again,
+                     fatal_answers_end_the_exchange, refused_join_ends_start,
+                     start_waits_for_busy_server, cancel_ends_each_wait,
                      lost_parameters_end_the_exchange, refused_join_keeps_shared_memory,
                      shared_payloads_pass_by_reference, foreign_gradients_go_by_tcp,
                      restart_without_shared_memory_uses_tcp, reused_buffer_is_requested_again,

@@ -95,6 +95,24 @@ static enum status job_wait(void *ctx, int first, int n, int64_t step, int64_t d
     return ST_OK;
 }
 
+/* Returns the lowest chunk that is there, or waits for the next one. */
+static enum status job_wait_any(void *ctx, const uint8_t *skip, int64_t step, int *chunk)
+{
+    int next = -1;
+    for (int c = 0; c < job.chunks->n_chunks; c++) {
+        if (skip[c])
+            continue;
+        assert_int_equal(job.version[c], step);
+        *chunk = c;
+        if (job.last[c].copied_us <= emulated.now())
+            return ST_OK;
+        if (next < 0 || job.last[c].copied_us < job.last[next].copied_us)
+            next = c;
+    }
+    *chunk = next;
+    return job_wait(ctx, next, 1, step, INT64_MAX);
+}
+
 static enum status job_pull(void *ctx, int chunk, int64_t step)
 {
     return ST_OK;
@@ -112,6 +130,7 @@ static void job_ignore(void *ctx)
 static const struct updates_ops job_ops = {.push = job_push,
                                            .pull = job_pull,
                                            .wait = job_wait,
+                                           .wait_any = job_wait_any,
                                            .version = job_version,
                                            .flush = job_ignore,
                                            .cancel = job_ignore};

@@ -1,6 +1,7 @@
-/* tests/worker_parts_test.c - the training loop over a backend that copies gradients to the host in
- * parts (kernels/parts.h): each chunk is pushed when its part has arrived, and the host reads
- * gradients only if the device has found some that may be bad. */
+/* tests/worker_parts_test.c - the training loop over a backend that copies in parts
+ * (kernels/parts.h): each chunk is pushed when its part has arrived, the host reads gradients only
+ * if the device has found some that may be bad, and each chunk is copied to the device when its
+ * version has arrived. */
 #include "kernels/parts.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -19,6 +20,9 @@ static struct {
     int n_pushed;                     /* chunks of this step */
     int suspect_at;                   /* number of the check that finds a bad gradient, from 1 */
     float bad;                        /* the bad gradient, in the last part; 0: a false alarm */
+    int n_loaded, n_begun;            /* parts copied to the device; steps begun there */
+    int64_t rebase_at;                /* step in which the generation ends once; -1: none */
+    struct net_start start;           /* start of the next generation */
 } card;
 
 static enum status card_create(const struct backend_plan_config *cfg, struct plan **out)
@@ -80,7 +84,42 @@ static enum status count_push(void *ctx, int chunk, int64_t step, const float *d
     return card.updates->ops->push(card.updates->ctx, chunk, step, data, weight);
 }
 
-static const struct parts_ops parts = {card_part, card_check};
+/* Chunks arrive from the last one to the first. */
+static enum status arrive(void *ctx, const uint8_t *skip, int64_t step, int *chunk)
+{
+    for (*chunk = N_PARTS - 1; skip[*chunk]; --*chunk)
+        assert_true(*chunk > 0);
+    assert_int_equal(card.n_loaded, N_PARTS * card.n_begun + N_PARTS - 1 - *chunk);
+    assert_int_equal(card.updates->ops->version(card.updates->ctx, *chunk), step);
+    if (card.rebase_at != step || *chunk > 0)
+        return ST_OK;
+    card.rebase_at = -1;
+    card.n_loaded -= N_PARTS - 1; /* all chunks arrive again */
+    return ST_REBASED;
+}
+
+static enum status start_again(void *ctx, struct net_start *out)
+{
+    *out = card.start;
+    return ST_OK;
+}
+
+static enum status card_load(struct plan *p, int param, int64_t part)
+{
+    assert_int_equal(param, 0);
+    assert_int_equal(part, N_PARTS - 1 - card.n_loaded % N_PARTS);
+    card.n_loaded++;
+    return ST_OK;
+}
+
+static enum status card_forward(struct plan *p, int layer, int train)
+{
+    if (layer == 0 && train && card.n_loaded > 0)
+        assert_int_equal(card.n_loaded, N_PARTS * ++card.n_begun);
+    return ST_OK;
+}
+
+static const struct parts_ops parts = {card_part, card_check, card_load};
 
 /* Makes the rig's trainer use a backend with parts; by_parts 0: the fake backend. */
 static void make(struct rig *r, int by_parts)
@@ -88,11 +127,13 @@ static void make(struct rig *r, int by_parts)
     static struct backend b;
     b = fake_backend;
     b.plan_create = card_create;
+    b.forward = card_forward;
     b.backward = card_backward;
     b.wait_grads = card_wait;
     b.parts = &parts;
     rig_make(r, 3, 4, 1, 4);
     memset(&card, 0, sizeof card);
+    card.rebase_at = -1;
     if (!by_parts)
         return;
     trainer_destroy(r->trainer);
@@ -137,6 +178,38 @@ static void chunks_are_pushed_part_by_part(void **state)
     assert_int_equal(card.n_checked, 15);
     assert_int_equal(card.n_whole, 0);
     rig_free(&r);
+}
+
+/* Also if the generation ends when some chunks of a step have arrived. */
+static void chunks_are_loaded_as_they_arrive(void **state)
+{
+    float want[N_ELEMS];
+    run_plain(want);
+    for (int rebases = 0; rebases < 2; rebases++) {
+        struct rig r;
+        struct trainer_result result;
+        make(&r, 1);
+        struct updates_ops ops = *r.updates.ops;
+        struct updates arriving = {&ops, r.updates.ctx};
+        ops.wait_any = arrive;
+        ops.start = start_again;
+        card.updates = &r.updates;
+        r.cfg.updates = &arriving;
+        make_again(&r);
+        if (rebases) {
+            card.rebase_at = 5;
+            card.start = r.start;
+            card.start.step = 5;
+        }
+        int n_loads = atomic_load(&fake.n_loads);
+        assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
+        assert_memory_equal(r.params, want, sizeof want);
+        assert_int_equal(card.n_begun, 15);
+        assert_int_equal(card.n_loaded, 16 * N_PARTS); /* also the result of the last step */
+        assert_int_equal(atomic_load(&fake.n_loads), n_loads);
+        assert_int_equal(card.rebase_at, -1);
+        rig_free(&r);
+    }
 }
 
 /* A suspicion that the host does not confirm changes nothing. */
@@ -231,7 +304,7 @@ static void injected_fault_is_found(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(chunks_are_pushed_part_by_part, false_alarm_changes_nothing,
-                     bad_gradient_ends_the_run, bad_gradient_is_skipped,
-                     clipping_reads_whole_layers, injected_fault_is_found);
+    return RUN_TESTS(chunks_are_pushed_part_by_part, chunks_are_loaded_as_they_arrive,
+                     false_alarm_changes_nothing, bad_gradient_ends_the_run,
+                     bad_gradient_is_skipped, clipping_reads_whole_layers, injected_fault_is_found);
 }

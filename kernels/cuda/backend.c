@@ -279,6 +279,18 @@ done:
     return st;
 }
 
+static enum status load_part(struct plan *p, int param, int64_t part)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = gpu_plan_of(p);
+    CHECK(param >= 0 && param < plan->cfg.n_params);
+    CHECK(part >= 0 && part < plan->params[param].n_parts);
+    TRY(device_select(plan));
+    TRY(gpu_transfer_upload_part(plan, param, part));
+done:
+    return st;
+}
+
 static enum status check_grads(struct plan *p, int layer, bool *suspect)
 {
     enum status st = ST_OK;
@@ -447,7 +459,7 @@ static const struct resident_ops resident = {
     .is_graph = is_graph,
 };
 
-static const struct parts_ops parts = {wait_part, check_grads};
+static const struct parts_ops parts = {wait_part, check_grads, load_part};
 
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
 

@@ -264,7 +264,7 @@ void exchange_begin_wait(struct net_exchange *x)
     x->n_waiting++;
 }
 
-static bool is_ready(const struct exchange_chunk *c, int64_t step)
+bool exchange_is_ready(const struct exchange_chunk *c, int64_t step)
 {
     return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
 }
@@ -284,14 +284,14 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
         struct exchange_chunk *c = &x->chunks[i];
         if (c->ended) {
             st = ST_REBASED;
-        } else if (is_ready(c, step)) {
+        } else if (exchange_is_ready(c, step)) {
             i--;
         } else {
             c->n_waiters++;
             bool late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
             c->n_waiters--;
             st = exchange_session_status(x);
-            if (st == ST_OK && late && !is_ready(c, step))
+            if (st == ST_OK && late && !exchange_is_ready(c, step))
                 st = ST_DEADLINE;
         }
     }

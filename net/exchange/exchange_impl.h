@@ -93,6 +93,8 @@ void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; 
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
  * that signals are handled. Under x->lock. */
 bool exchange_is_waiting(const struct net_exchange *x);
+/* Returns true if the chunk has no request and its version is at least `step`. Under x->lock. */
+bool exchange_is_ready(const struct exchange_chunk *c, int64_t step);
 /* Signals event_fd. The caller holds x->lock. */
 void exchange_session_notify(const struct net_exchange *x);
 /* Returns the status that requests and waits end with: ST_OK, ST_REBASED, or the error of the

@@ -25,6 +25,48 @@ static int find_awaited(const struct net_exchange *x)
     return 0;
 }
 
+/* Returns true if a chunk that is not skipped is ready, or will not become ready in this generation
+ * (then *st is ST_REBASED). The caller holds the lock. */
+static bool find_ready(const struct net_exchange *x, const uint8_t *skip, int64_t step, int *chunk,
+                       enum status *st)
+{
+    for (int i = 0; i < x->n_chunks; i++) {
+        const struct exchange_chunk *c = &x->chunks[i];
+        if (skip[i] || (!c->ended && !exchange_is_ready(c, step)))
+            continue;
+        *chunk = i;
+        *st = c->ended ? ST_REBASED : ST_OK;
+        return true;
+    }
+    return false;
+}
+
+/* The caller holds the lock. */
+static void add_waiters(struct net_exchange *x, const uint8_t *skip, int n)
+{
+    for (int i = 0; i < x->n_chunks; i++)
+        x->chunks[i].n_waiters += skip[i] ? 0 : n;
+}
+
+enum status net_exchange_wait_any(struct net_exchange *x, const uint8_t *skip, int64_t step,
+                                  int *chunk)
+{
+    net_exchange_flush(x);
+    pthread_mutex_lock(&x->lock);
+    enum status st = exchange_session_status(x);
+    exchange_begin_wait(x);
+    while (st == ST_OK && !find_ready(x, skip, step, chunk, &st)) {
+        add_waiters(x, skip, 1);
+        pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+        add_waiters(x, skip, -1);
+        st = exchange_session_status(x);
+    }
+    x->n_waiting--;
+    x->left_ns = 0;
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
 {
     pthread_mutex_lock(&x->lock);

@@ -1,6 +1,7 @@
-/* net/exchange/waits.h - reports which server the callers of an exchange wait for, and why.
+/* net/exchange/waits.h - waits for whichever chunk is ready first, and reports which server the
+ * callers of an exchange wait for, and why.
  * Threads: any.
- * Errors:  none. */
+ * Errors:  those of net_exchange_wait. */
 #ifndef NET_EXCHANGE_WAITS_H
 #define NET_EXCHANGE_WAITS_H
 #include "net/rpc/bidi.h"
@@ -21,6 +22,10 @@ struct net_exchange_wait {
     bool is_said; /* a log line within `ms` has named a server that cannot be reached */
 };
 
+/* Waits like net_exchange_wait, but for one chunk i with skip[i] == 0 [n_chunks]. *chunk: the
+ * lowest of these that is ready. At least one is not skipped. */
+enum status net_exchange_wait_any(struct net_exchange *x, const uint8_t *skip, int64_t step,
+                                  int *chunk);
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);
 
 #endif

@@ -401,6 +401,12 @@ enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part
     return g->backend->parts->wait(g->plan, param, part);
 }
 
+enum status split_tower_load_part(struct split_tower *s, int param, int64_t part)
+{
+    struct stage *g = stage_at(s, s->layer_of_param[param]);
+    return g->backend->parts->load(g->plan, param, part);
+}
+
 enum status split_tower_check_grads(struct split_tower *s, int layer, bool *suspect)
 {
     struct stage *g = stage_at(s, layer);

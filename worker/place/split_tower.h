@@ -58,10 +58,11 @@ enum status split_tower_output(struct split_tower *s, float *dst);
 int split_tower_backward_lead(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);
 /* Returns true if the gradients are copied to the host in parts (kernels/parts.h): cfg.plan.parts
- * is set, and all layers are on one device whose backend has parts. The next two functions then act
- * like those of struct parts_ops. */
+ * is set, and all layers are on one device whose backend has parts. The next three functions then
+ * act like those of struct parts_ops. */
 bool split_tower_has_parts(const struct split_tower *s);
 enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part);
+enum status split_tower_load_part(struct split_tower *s, int param, int64_t part);
 enum status split_tower_check_grads(struct split_tower *s, int layer, bool *suspect);
 enum status split_tower_finish(struct split_tower *s); /* waits for all queued work */
 

@@ -209,6 +209,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     t->ps0 = start->ps0;
     t->skipping = 0;
     t->last_step = t->invalid_from = INT64_MAX;
+    t->parts.loaded_step = -1;
     t->result.member = start->place.member;
     if (start->place.train_steps > 0)
         t->cfg.train_steps = start->place.train_steps;
@@ -222,17 +223,22 @@ static void start_from(struct trainer *t, const struct net_start *start)
     trainer_observe_start(t, start);
 }
 
+/* Waits for the copies that the towers have queued: they read parameters and write gradients, which
+ * the next start, or the last versions in full precision, may change. */
+static enum status finish_copies(struct trainer *t)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < t->cfg.n_towers && st == ST_OK; i++)
+        st = split_tower_finish(t->towers[i]->stages);
+    return st;
+}
+
 /* Prepares the next start, while no tower runs. *again: training continues. */
 static enum status begin_again(struct trainer *t, int *again)
 {
     struct updates *x = t->cfg.updates;
     struct net_start start;
-    enum status st = ST_OK;
-    /* queued copies read parameters and write gradients, which the start changes */
-    for (int i = 0; i < t->cfg.n_towers && st == ST_OK; i++)
-        st = split_tower_finish(t->towers[i]->stages);
-    if (st == ST_OK)
-        st = x->ops->start(x->ctx, &start);
+    enum status st = x->ops->start(x->ctx, &start);
     t->result.left = st == ST_CANCELLED && !trainer_state_is_stopped(t) && x->ops->is_leaving &&
                      x->ops->is_leaving(x->ctx);
     *again = st == ST_OK;
@@ -309,6 +315,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
         if (st == ST_CANCELLED && atomic_load(&t->ended))
             break;
         TRY(st);
+        TRY(finish_copies(t));
         st = trainer_state_generation_ended(t) ? ST_REBASED : collect_results(t);
         again = st == ST_REBASED;
         TRY(again ? begin_again(t, &again) : st);
@@ -455,7 +462,7 @@ static enum status towers_make(struct trainer *t)
             member.first = t->towers[i];
     }
     trainer_push_list_contributions(t);
-    t->by_parts = t->cfg.n_towers == 1 && split_tower_has_parts(t->towers[0]->stages);
+    TRY(trainer_parts_make(t));
     t->crew = (struct crew){t->cfg.towers[0].own.backend->spread, t->cfg.towers[0].own.n_threads,
                             t->cfg.threads};
     if (t->cfg.updates->ops->set_crew)
@@ -497,8 +504,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     t->pushed = calloc(n_layers, sizeof *t->pushed);
     t->share = calloc(n_towers, sizeof *t->share);
     t->contributions = calloc(n_towers, sizeof *t->contributions);
-    t->fetched = calloc((size_t)cfg->chunks->n_params, 1);
-    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->contributions || !t->fetched) {
+    if (!t->towers || !t->arrived || !t->pushed || !t->share || !t->contributions) {
         st = no_memory(cfg->n_towers);
         goto done;
     }
@@ -541,7 +547,7 @@ void trainer_destroy(struct trainer *t)
     free(t->pushed);
     free(t->share);
     free(t->contributions);
-    free(t->fetched);
+    trainer_parts_free(t);
     free(t->rounded);
     free(t);
 }

@@ -4,6 +4,7 @@
  *   trainer_state.c  whether the towers stop, and which steps are invalid
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   sum and push of all towers' contributions
+ *   trainer_parts.c  copies in parts
  *   trainer_finite.c the check that contributions are finite
  *   trainer_observe.c reports to the observer
  *
@@ -13,20 +14,19 @@
  * the contributions in their fixed order, and pushes the layer's chunks. A contribution is a block
  * of gradients on the host with its weight in the sum: that of a tower, or the already weighted sum
  * of all towers of a group (device_group.h). If there is only one contribution, it may already be
- * rounded to the wire's dtype; then it is pushed unchanged. If it is that of one device which
- * copies gradients in parts (kernels/parts.h), a chunk is pushed when its part has arrived, and the
- * device searches for numbers that are not finite: the host then reads no gradient of a layer,
- * unless the device has found one. Gradients and parameters of a layer are used again only after
- * the exchange's answer, so one copy of each suffices and no other lock is needed. When the
- * servers' generation ends, a wait returns ST_REBASED: the step whose parameters did not arrive and
- * all later steps are invalid and are not pushed. Earlier steps are still pushed, because they may
- * count. Towers of a group wait for each other within a step, so they first end the newest step
- * that any of them has begun, with the data they have. Then all begin again at the step that the
- * servers name, and at this worker's new place. */
+ * rounded to the wire's dtype; then it is pushed unchanged. If the only tower copies in parts, see
+ * trainer_parts.h. Gradients and parameters of a layer are used again only after the exchange's
+ * answer, so one copy of each suffices and no other lock is needed. When the servers' generation
+ * ends, a wait returns ST_REBASED: the step whose parameters did not arrive and all later steps are
+ * invalid and are not pushed. Earlier steps are still pushed, because they may count. Towers of a
+ * group wait for each other within a step, so they first end the newest step that any of them has
+ * begun, with the data they have. Then all begin again at the step that the servers name, and at
+ * this worker's new place. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
 #include "worker/train/trainer.h"
+#include "worker/train/trainer_parts.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -49,8 +49,7 @@ struct trainer {
     struct device_group *group;         /* NULL: none */
     struct contribution *contributions; /* the first one's block receives the sum */
     int n_contributions;
-    bool by_parts;    /* the only tower's gradients are copied to the host in parts */
-    uint8_t *fetched; /* [n_params] 1: all parts of this step's gradient are on the host */
+    struct trainer_parts parts;
     int follows;      /* `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */

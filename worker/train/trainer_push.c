@@ -74,33 +74,6 @@ static void fault_delay(const struct trainer *t, int chunk, int64_t step)
     nanosleep(&ts, NULL);
 }
 
-/* Waits until the chunk's gradients are on the host. */
-static enum status fetch_chunk(struct trainer *t, int chunk)
-{
-    enum status st = ST_OK;
-    const struct chunks *all = t->cfg.chunks;
-    const struct net_chunk *c = &all->chunks[chunk];
-    for (int i = c->param; i < all->n_params && all->params[i].first < c->first + c->n_elems; i++) {
-        int64_t at = i == c->param ? c->first - all->params[i].first : 0;
-        if (!t->fetched[i])
-            TRY(split_tower_wait_part(t->towers[0]->stages, i, at / tower_part_elems(&t->cfg)));
-    }
-done:
-    return st;
-}
-
-/* Waits until all gradients of the layer are on the host. */
-static enum status fetch_layer(struct trainer *t, int layer)
-{
-    enum status st = ST_OK;
-    const struct layer *l = &t->cfg.model->layers[layer];
-    TRY(split_tower_wait_grads(t->towers[0]->stages, layer));
-    for (int i = 0; i < l->n_params; i++)
-        t->fetched[l->param[i]] = 1;
-done:
-    return st;
-}
-
 static bool has_fault(const struct trainer *t, int layer, int64_t step)
 {
     return t->cfg.fault_nonfinite > 0 && layer == t->lowest &&
@@ -117,11 +90,11 @@ static enum status check_parts(struct trainer *t, int layer, int64_t step, bool 
     if (l->n_params == 0)
         return ST_OK;
     for (int i = 0; i < l->n_params; i++)
-        t->fetched[l->param[i]] = 0;
+        t->parts.fetched[l->param[i]] = 0;
     TRY(split_tower_check_grads(t->towers[0]->stages, layer, suspect));
     *suspect |= has_fault(t, layer, step);
     if (*suspect || t->cfg.clip_norm > 0 || trainer_observe_is_due(t, step))
-        TRY(fetch_layer(t, layer));
+        TRY(trainer_parts_fetch_layer(t, layer));
 done:
     return st;
 }
@@ -139,8 +112,8 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
         if (version >= t->cfg.train_steps) /* without lockstep: the chunk has all its updates */
             continue;
-        if (t->by_parts)
-            TRY(fetch_chunk(t, c));
+        if (t->parts.fetches)
+            TRY(trainer_parts_fetch(t, c));
         fault_delay(t, c, step);
         /* without lockstep: -1 if the generation ended after the step had begun */
         st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
@@ -173,7 +146,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     bool suspect = true;
     if (trainer_state_is_invalid(t, step))
         return ST_OK;
-    if (t->by_parts)
+    if (t->parts.fetches)
         TRY(check_parts(t, layer, step, &suspect));
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
@@ -257,7 +230,7 @@ enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, in
 {
     enum status st = ST_OK;
     int last;
-    if (!t->by_parts)
+    if (!t->parts.fetches)
         TRY(split_tower_wait_grads(w->stages, layer));
     TRY(layer_arrive(t, layer, step, &last));
     if (layer == t->lowest && last)

@@ -6,7 +6,8 @@
 
 enum { WAIT_SLICE_MS = 1000 };
 
-/* Waits until params hold the layer's version that local step `step` computes on. */
+/* Waits until params hold the layer's version that local step `step` computes on. If parameters are
+ * copied in parts, also queues their copies to the device. */
 static enum status layer_wait(struct trainer *t, const struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
@@ -26,8 +27,10 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     int first, n;
     trainer_push_layer_chunks(t, layer, &first, &n);
     struct updates *x = t->cfg.updates;
-    enum status st = trainer_state_note_rebased(
-        t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX), step);
+    enum status st = t->parts.loads
+                         ? trainer_parts_load(t, first, n, step)
+                         : x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX);
+    st = trainer_state_note_rebased(t, st, step);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     if (w->index == 0)
         t->wait_ns += clock_now_ns() - waits_since_ns;
@@ -41,7 +44,7 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
     enum status st = layer_wait(t, w, layer, step);
     if (trainer_state_is_invalid(t, step)) /* the results of this step do not count any more */
         return st;
-    for (int i = 0; st == ST_OK && i < l->n_params; i++)
+    for (int i = 0; st == ST_OK && !t->parts.loads && i < l->n_params; i++)
         st = split_tower_load_param(w->stages, l->param[i]);
     if (st == ST_OK)
         trainer_observe_layer(t, w, layer, step);

@@ -70,6 +70,7 @@ struct gpu_param {
     struct gpu_pieces in, out;
     uint8_t *staged_in, *staged_out; /* pinned: head, then tail */
     cudaEvent_t loaded;              /* the last copy to the device has ended */
+    cudaEvent_t staged;              /* the last copy from staged_in has ended */
     int64_t n_parts;                 /* number of parts of the gradient; 1 without cfg.parts */
     /* [n_parts] the part is on the host; NULL: there is one part, see copied[layer] */
     cudaEvent_t *fetched;

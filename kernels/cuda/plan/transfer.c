@@ -156,8 +156,10 @@ enum status gpu_transfer_create(struct gpu_plan *plan)
         TRY(gpu_transfer_event_create(NULL, &plan->ready[i]));
         TRY(gpu_transfer_event_create(NULL, &plan->copied[i]));
     }
-    for (int k = 0; k < plan->cfg.n_params; k++)
+    for (int k = 0; k < plan->cfg.n_params; k++) {
         TRY(gpu_transfer_event_create(NULL, &plan->params[k].loaded));
+        TRY(gpu_transfer_event_create(NULL, &plan->params[k].staged));
+    }
     TRY(blocks_pin(plan));
     TRY(staging_create(plan));
     TRY(parts_create(plan));
@@ -176,6 +178,7 @@ void gpu_transfer_destroy(struct gpu_plan *plan)
     for (int k = 0; plan->params != NULL && k < plan->cfg.n_params; k++) {
         const struct gpu_param *p = &plan->params[k];
         event_destroy(p->loaded);
+        event_destroy(p->staged);
         for (int64_t part = 0; p->fetched != NULL && part < p->n_parts; part++)
             event_destroy(p->fetched[part]);
         free(p->fetched);
@@ -205,32 +208,6 @@ static enum status copy_elems(const struct gpu_op *op, void *to, const void *fro
                           cudaMemcpyAsync(to, from, (size_t)elems * sizeof(float), way, stream));
 }
 
-enum status gpu_transfer_upload(struct gpu_plan *plan, int param)
-{
-    enum status st = ST_OK;
-    struct gpu_param *p = &plan->params[param];
-    if (p->layer < 0)
-        return ST_OK;
-    const struct gpu_op *op = &plan->ops[p->layer];
-    const float *host = plan->cfg.params[param];
-    struct gpu_pieces s = p->in;
-    size_t head = (size_t)s.head * sizeof(float), tail = (size_t)s.tail * sizeof(float);
-    TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(plan->up, plan->used[p->layer], 0)));
-    if (head + tail > 0) {
-        TRY(gpu_check_cuda(op, "cudaEventSynchronize", cudaEventSynchronize(p->loaded)));
-        memcpy(p->staged_in, host, head);
-        memcpy(p->staged_in + head, host + s.head + s.middle, tail);
-    }
-    TRY(copy_elems(op, p->d, p->staged_in, s.head, cudaMemcpyHostToDevice, plan->up));
-    TRY(copy_elems(op, p->d + s.head, host + s.head, s.middle, cudaMemcpyHostToDevice, plan->up));
-    TRY(copy_elems(op, p->d + s.head + s.middle, p->staged_in + head, s.tail,
-                   cudaMemcpyHostToDevice, plan->up));
-    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(p->loaded, plan->up)));
-done:
-    return st;
-}
-
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags)
 {
     enum status st = ST_OK;
@@ -253,6 +230,66 @@ static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, siz
     lo = lo > first ? lo : first;
     hi = hi < end ? hi : end;
     return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
+}
+
+/* Moves the head and tail of elements [lo, hi) of a parameter to staging memory, behind earlier
+ * copies from there, and queues their copies to the device. */
+static enum status upload_staged(struct gpu_plan *plan, const struct gpu_param *p,
+                                 const uint8_t *host, int64_t lo, int64_t hi)
+{
+    enum status st = ST_OK;
+    const struct gpu_op *op = &plan->ops[p->layer];
+    size_t skipped = (size_t)p->in.middle * sizeof(float);
+    struct cut cut[] = {cut_to(lo, hi, 0, p->in.head, sizeof(float)),
+                        cut_to(lo, hi, p->in.head + p->in.middle, p->elems, sizeof(float))};
+    if (cut[0].n + cut[1].n == 0)
+        return ST_OK;
+    TRY(gpu_check_cuda(op, "cudaEventSynchronize", cudaEventSynchronize(p->staged)));
+    for (int k = 0; k < 2; k++) {
+        if (cut[k].n == 0)
+            continue;
+        uint8_t *at = p->staged_in + cut[k].lo - (k == 0 ? 0 : skipped);
+        memcpy(at, host + cut[k].lo, cut[k].n);
+        TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
+                           cudaMemcpyAsync((uint8_t *)p->d + cut[k].lo, at, cut[k].n,
+                                           cudaMemcpyHostToDevice, plan->up)));
+    }
+    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(p->staged, plan->up)));
+done:
+    return st;
+}
+
+/* Queues the copy of elements [lo, hi) of a parameter to the device. */
+static enum status upload(struct gpu_plan *plan, int param, int64_t lo, int64_t hi)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    const uint8_t *host = (const uint8_t *)plan->cfg.params[param];
+    if (p->layer < 0)
+        return ST_OK;
+    const struct gpu_op *op = &plan->ops[p->layer];
+    struct cut middle = cut_to(lo, hi, p->in.head, p->in.head + p->in.middle, sizeof(float));
+    TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->up, plan->used[p->layer], 0)));
+    TRY(upload_staged(plan, p, host, lo, hi));
+    if (middle.n > 0)
+        TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
+                           cudaMemcpyAsync((uint8_t *)p->d + middle.lo, host + middle.lo, middle.n,
+                                           cudaMemcpyHostToDevice, plan->up)));
+    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(p->loaded, plan->up)));
+done:
+    return st;
+}
+
+enum status gpu_transfer_upload(struct gpu_plan *plan, int param)
+{
+    return upload(plan, param, 0, plan->params[param].elems);
+}
+
+enum status gpu_transfer_upload_part(struct gpu_plan *plan, int param, int64_t part)
+{
+    return upload(plan, param, part * plan->parts.elems,
+                  part_end(plan, &plan->params[param], part));
 }
 
 /* Queues a copy. `to` and `from`: addresses of the start of the cut. */

@@ -11,6 +11,7 @@ enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out)
 enum status gpu_transfer_create(struct gpu_plan *plan);
 void gpu_transfer_destroy(struct gpu_plan *plan);
 enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
+enum status gpu_transfer_upload_part(struct gpu_plan *plan, int param, int64_t part);
 /* Makes `compute` wait for the layer's parameters. */
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
 /* Queues the copies of the layer's gradients behind ready[layer], part by part. */
