@@ -16,7 +16,9 @@ struct look_job {
 };
 
 /* Determines whether the newest checkpoint has all steps of its job, and whether ps 0 has ended. A
- * folder without a lease never belonged to a ps 0: it is this server's own. */
+ * folder without a lease never belonged to a ps 0: it is this server's own. Reading a checkpoint
+ * is slow, and a server with a store asks again and again. It uses the answer only if ps 0 has
+ * ended. */
 static void look_at_steps(struct folder_look *look)
 {
     struct checkpoint_restore *r = NULL;
@@ -24,14 +26,16 @@ static void look_at_steps(struct folder_look *look)
     if (checkpoint_folder_lease(look->folder, &lease) != ST_OK)
         return;
     if (lease.epoch == 0) {
-        look->has_all_steps = checkpoint_parts_have_all_steps(look->folder);
+        look->has_all_steps = !look->generation && checkpoint_parts_have_all_steps(look->folder);
         return;
     }
+    bool has_ended = checkpoint_folder_owner_ended(look->folder, &lease, NULL);
+    if (look->generation && !has_ended)
+        return;
     look->has_all_steps =
         checkpoint_restore_find(look->folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
     checkpoint_restore_close(r);
-    look->is_over =
-        look->has_all_steps && checkpoint_folder_owner_ended(look->folder, &lease, NULL);
+    look->is_over = look->has_all_steps && has_ended;
 }
 
 /* Returns true if the list of servers that ps 0 has recorded in the folder lacks this server. */
