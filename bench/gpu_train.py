@@ -4,7 +4,7 @@
   launches   the same with --cuda_graphs=off (--more)
   plain      the same with --gpu_tuning=none (--tuning=NAME,... or --tuning=all)
   NAME       the same with only the tuning NAME, which shows the gain of each tuning. The tuning
-             capture is for workers with servers, so its row is ps1 with capture
+             capture is for workers with servers and is a default, so its row is ps1 without capture
   tuned      the same with all tunings (--tuning=all)
   eager      PyTorch with its defaults
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
@@ -375,7 +375,7 @@ def measure(args, there):
     if args.tuning:
         contestants["plain"] = lambda: weir_rate(args, "--gpu_tuning=none")
     for name in tuning_names(args):
-        flag = "--gpu_tuning=" + ("auto,capture" if name == "capture" else name)
+        flag = "--gpu_tuning=" + ("auto,-capture" if name == "capture" else name)
         contestants[name] = lambda name=name, flag=flag: weir_rate(args, flag,
                                                                    ps=name == "capture")
     if args.tuning == "all":

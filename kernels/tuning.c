@@ -17,7 +17,7 @@ static const struct {
 };
 enum {
     N_NAMES = sizeof names / sizeof *names,
-    AUTO = TUNING_EPILOGUES | TUNING_FIRST_CONV | TUNING_AUTO,
+    AUTO = TUNING_EPILOGUES | TUNING_FIRST_CONV | TUNING_CAPTURE | TUNING_AUTO,
 };
 
 const char *tuning_name(int k)

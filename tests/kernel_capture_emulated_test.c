@@ -3,6 +3,7 @@
  * number of remaining calls, and captures that fail or are out of date. Arguments: the folder of
  * the emulation's library. Needs the emulation (tests/emulation), which counts the calls. */
 #include "kernels/tuning.h"
+#include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_bench.h"
@@ -159,6 +160,36 @@ static void test_fallback(void **state)
     check_fallback("cudaStreamEndCapture", 3);
 }
 
+/* Returns the number of lines that are logged when the capture of a step fails. */
+static int lines_of_failure(uint32_t tuning)
+{
+    struct bench *b = open_plan(&bench_nets[BENCH_DEEP], tuning, NULL);
+    bench_step_of(b, 0, BENCH_BATCH);
+    fault_only("cudaStreamEndCapture");
+    fault_set(1);
+    (void)CAPTURE(bench_step_of(b, 1, BENCH_BATCH).n_correct);
+    assert_non_null(fault_name());
+    fault_only(NULL);
+    fault_set(0);
+    int n = 0;
+    for (const char *at = capture_text; *at; at++)
+        n += *at == '\n';
+    bench_destroy(b);
+    return n;
+}
+
+/* "auto" includes the capture, whose failure is then not logged. */
+static void test_auto(void **state)
+{
+    uint32_t tuning;
+    const char *bad;
+    int n;
+    assert_int_equal(tuning_parse("auto", &tuning, &bad, &n), ST_OK);
+    assert_true(tuning & TUNING_CAPTURE);
+    assert_int_equal(lines_of_failure(tuning), 0);
+    assert_int_equal(lines_of_failure(TUNING_CAPTURE), 1);
+}
+
 static void compare_steps(const struct net *net, struct bench *a, struct bench *b, int n)
 {
     for (int k = 0; k < n; k++) {
@@ -308,6 +339,6 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_name", &fault_name) ||
         !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
-    return RUN_TESTS(test_same_bits, test_calls, test_fallback, test_another_algorithm,
+    return RUN_TESTS(test_same_bits, test_calls, test_fallback, test_auto, test_another_algorithm,
                      test_targets_and_labels, test_suspect_gradients_are_found);
 }

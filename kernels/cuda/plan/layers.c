@@ -235,9 +235,10 @@ static void capture_graph(struct gpu_plan *plan,
     *out = (struct graph){0};
     plan->capture->has_failed = 1;
     (void)cudaGetLastError();
-    LOG_W(
-        "--gpu_tuning=capture: the computation from layer '%s' on cannot become a CUDA graph (%s): its CUDA kernels are launched one by one",
-        plan->cfg.layers[layer].name, cudaGetErrorString(code));
+    if (!(plan->cfg.tuning & TUNING_AUTO))
+        LOG_W(
+            "--gpu_tuning=capture: the computation from layer '%s' on cannot become a CUDA graph (%s): its CUDA kernels are launched one by one",
+            plan->cfg.layers[layer].name, cudaGetErrorString(code));
 }
 
 static enum status launch_graph(struct gpu_plan *plan, const struct graph *g)
