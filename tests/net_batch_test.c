@@ -54,7 +54,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 {
     static _Atomic int64_t passed_ns;
     int status = __real_clock_gettime(id, ts);
-    int64_t ns = ts->tv_nsec + (passed_ns += late_ns);
+    int64_t ns = ts->tv_nsec + atomic_fetch_add(&passed_ns, late_ns) + late_ns;
     ts->tv_sec += ns / 1000000000;
     ts->tv_nsec = ns % 1000000000;
     return status;

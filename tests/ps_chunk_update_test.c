@@ -4,6 +4,7 @@
  * does not count, and leaves the version and its slots as they were. A stop waits for the update.
  */
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/thread_pool.h"
 #include "net/shm/segment.h"
 #include "ps/store/handover.h"
@@ -106,7 +107,7 @@ static void end_nothing(void *ctx)
 }
 
 /* Holds the thread until pthread_mutex_unlock(&f->gate). */
-static void close_gate(struct fixture *f)
+static void close_gate(struct fixture *f) ACQUIRES(f->gate)
 {
     pthread_mutex_lock(&f->gate);
     f->closed = (struct thread_loop){
