@@ -149,7 +149,7 @@ class Launch(harness.Test):
         launch.kill()
 
     # A task's script: it cuts its connection when the launcher has logged the start of the task.
-    LOSE = ("until [ -s logs/worker-$index.log ]; do sleep 0.05; done; "
+    LOSE = ("until [ -s logs/$role-$index.log ]; do sleep 0.05; done; "
             "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done")
     # A worker whose first start loses its launcher, and continues until the watcher ends it.
     LOST = ("[ -f again ] || { touch again $AWAY; "
