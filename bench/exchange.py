@@ -203,7 +203,8 @@ def run_exchange(args, shape, workers, servers, steps):
         clients = []
         for i in range(workers):
             argv = [os.path.join(args.bin, "bench_exchange_client"), hosts, "--task_index=%d" % i,
-                    "--workers=%d" % workers, *shape.flags, "--optimizer=" + args.optimizer,
+                    "--workers=%d" % workers, *shape.flags,
+                    *(["--optimizer=" + args.optimizer] if args.optimizer != "sgd" else []),
                     "--chunk_bytes=%d" % args.chunk_bytes,
                     "--warmup=%d" % max(3, min(200, steps // 5)), "--steps=%d" % steps,
                     "--limit_s=%d" % limit, *args.client_flag]
@@ -215,7 +216,7 @@ def run_exchange(args, shape, workers, servers, steps):
     seconds = 1e-9 * (max(r["end_ns"] for r in results) - min(r["begin_ns"] for r in results))
     gb = 1e-9 * sum(r["steps"] * r["step_bytes"] for r in results)
     layers = {layer["layer"] + "_us": max(r["layers"][i]["p50_us"] for r in results)
-              for i, layer in enumerate(results[0]["layers"])}
+              for i, layer in enumerate(results[0].get("layers", []))}
     return {"gb_per_s": gb / seconds, "seconds": seconds, "steps": steps, **layers,
             "client_cpu_s_per_gb": sum(r["cpu_s"] for r in results) / gb,
             "server_cpu_s_per_gb": results[0]["others_cpu_s"] / gb,
