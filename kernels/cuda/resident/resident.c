@@ -16,6 +16,7 @@
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/edges.h"
 #include "kernels/cuda/plan/transfer.h"
+#include "kernels/cuda/resident/parts.h"
 #include "kernels/cuda/resident/resident.h"
 #include "kernels/cuda/resident/steps.h"
 #include "kernels/tuning.h"
@@ -55,33 +56,6 @@ struct gpu_resident {
 };
 
 /* ---- begin ---- */
-
-static int64_t n_parts_of(int64_t elems)
-{
-    return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
-}
-
-/* Lists all parts of all parameters. The slots of consecutive parts are adjacent. */
-static void parts_list(const struct gpu_plan *plan, struct gpu_resident *r,
-                       const struct resident_config *cfg, int64_t n_elems)
-{
-    int n = 0;
-    int64_t before = 0;
-    for (int k = 0; k < plan->cfg.n_params; k++) {
-        const struct gpu_param *p = &plan->params[k];
-        for (int64_t at = 0; p->layer >= 0 && at < p->elems; at += GPU_OPTIM_ELEMS) {
-            int64_t left = p->elems - at;
-            r->parts[n++] = (struct gpu_optim_part){
-                .p = p->d + at,
-                .g = p->d_grad + at,
-                .slot = {r->d_slots + before + at, r->d_slots + n_elems + before + at},
-                .n = (int32_t)(left < GPU_OPTIM_ELEMS ? left : GPU_OPTIM_ELEMS),
-                .keep = cfg->keep[k],
-            };
-        }
-        before += p->layer >= 0 ? p->elems : 0;
-    }
-}
 
 static enum status memory_take(struct gpu_plan *plan, struct gpu_resident *r, int64_t n_elems)
 {
@@ -186,7 +160,7 @@ static enum status can_begin(const struct gpu_plan *plan, const struct resident_
 enum status gpu_resident_begin(struct gpu_plan *plan, const struct resident_config *cfg)
 {
     enum status st = ST_OK;
-    int64_t n_elems = 0, n_parts = 0;
+    int64_t n_elems = gpu_parts_elems(plan);
     struct gpu_resident *r = NULL;
     CHECK(plan->resident == NULL);
     TRY(can_begin(plan, cfg));
@@ -199,19 +173,15 @@ enum status gpu_resident_begin(struct gpu_plan *plan, const struct resident_conf
     if (cfg->graphs)
         r->n_graphs = plan->cfg.tuning & TUNING_MULTI_STEP ? N_GRAPHS : 1;
     r->order.n_items = ((const struct gpu_input_data *)cfg->data)->n;
-    for (int k = 0; k < plan->cfg.n_params; k++) {
-        n_elems += plan->params[k].layer >= 0 ? plan->params[k].elems : 0;
-        n_parts += plan->params[k].layer >= 0 ? n_parts_of(plan->params[k].elems) : 0;
-    }
-    r->update.n_parts = (int)n_parts;
-    r->parts = calloc((size_t)n_parts + 1, sizeof *r->parts);
+    r->update.n_parts = gpu_parts_count(plan);
+    r->parts = calloc((size_t)r->update.n_parts + 1, sizeof *r->parts);
     if (r->parts == NULL) {
         st = gpu_check_no_host_memory();
         goto done;
     }
     TRY(memory_take(plan, r, n_elems));
     kernels_tell(plan, r, cfg);
-    parts_list(plan, r, cfg, n_elems);
+    gpu_parts_list(plan, r->d_slots, cfg->keep, r->parts);
     TRY(memory_fill(plan, r, n_elems));
     plan->resident = r;
     plan->has_labels = 1;

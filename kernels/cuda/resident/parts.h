@@ -1,0 +1,18 @@
+/* kernels/cuda/resident/parts.h - the blocks into which the update kernel divides a plan's
+ * parameters. Threads: any. Errors: none. */
+#ifndef KERNELS_CUDA_RESIDENT_PARTS_H
+#define KERNELS_CUDA_RESIDENT_PARTS_H
+#include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/resident/steps.h"
+
+/* Returns the number of elements of all parameters of the plan. */
+int64_t gpu_parts_elems(const struct gpu_plan *plan);
+/* Returns the number of parts that gpu_parts_list lists. */
+int gpu_parts_count(const struct gpu_plan *plan);
+/* Lists all parts of all parameters. The slots of consecutive parts are adjacent. d_slots: two
+ * blocks of gpu_parts_elems floats, as many as the optimizer has slots. keep: [n_params] see struct
+ * gpu_optim_part. */
+void gpu_parts_list(const struct gpu_plan *plan, float *d_slots, const float *keep,
+                    struct gpu_optim_part *out);
+
+#endif
