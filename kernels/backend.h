@@ -89,9 +89,8 @@ struct backend {
     enum status (*forward)(struct plan *p, int layer, int train);
     /* Called from the last layer to 0. Gradients (see wait_grads) are those of the mean loss. */
     enum status (*backward)(struct plan *p, int layer);
-    /* Returns the mean loss and the number of samples with argmax == label. Valid from the last
-     * layer's forward until the next set_input. On devices that queue work, it waits least after
-     * the backwards. */
+    /* Returns mean loss and number of samples with argmax == label. Valid from the last forward
+     * until the next set_input. On devices that queue work, it waits least after the backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
     /* Optional. Copies a layer's output, n x elems(out) floats; refused if overwritten. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
@@ -136,9 +135,10 @@ struct backend {
     /* Optional. Calls part(ctx, k) once for each k < n on the threads with which plans of n_threads
      * compute on the calling thread, and returns when all calls have returned. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
-    const struct parts_ops *parts;       /* NULL: not supported; see kernels/parts.h */
-    const struct resident_ops *resident; /* NULL: not supported; see kernels/resident.h */
-    const struct device_report *report;  /* NULL: not supported; see kernels/device_report.h */
+    const struct parts_ops *parts;            /* NULL: not supported; see kernels/parts.h */
+    const struct resident_ops *resident;      /* NULL: not supported; see kernels/resident.h */
+    const struct device_report *report;       /* NULL: not supported; see kernels/device_report.h */
+    const struct device_updates_ops *updates; /* NULL: not supported; kernels/device_updates.h */
 };
 
 /* Both load a backend for the life of the process, from `dir`; NULL: from the installation, the

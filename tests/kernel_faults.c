@@ -1,8 +1,10 @@
 /* tests/kernel_faults.c - see the header. */
 #include "tests/kernel_faults.h"
 #include "kernels/device_report.h"
+#include "kernels/device_updates.h"
 #include "kernels/parts.h"
 #include "kernels/resident.h"
+#include "kernels/vector/digest.h"
 #include "kernels/vector/dtype.h"
 #include "tests/check.h"
 #include "tests/kernel_tuning.h"
@@ -384,6 +386,40 @@ enum status fault_work_inside(struct fault_job *j)
         TRY(tested->resident->read_param(j->plan[0], k, j->params[k]));
         note(j, j->params[k], (size_t)j->r->param_elems[k]);
     }
+done:
+    return st;
+}
+
+/* Trains two steps with updates on the device between them. */
+enum status fault_work_updates(struct fault_job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    float keep[REFERENCE_MAX_PARAMS];
+    const uint64_t *digest;
+    for (int k = 0; k < REFERENCE_MAX_PARAMS; k++)
+        keep[k] = -1.0f;
+    struct device_updates_config updates = {.keep = keep, .weight = FAULT_BATCH};
+    optim_defaults(OPTIM_ADAM, &updates.optim);
+    cfg.parts = &parts;
+    TRY(plan_create(j, &cfg, 0));
+    TRY(tested->updates->begin(j->plan[0], &updates));
+    for (uint64_t step = 1; step <= 2; step++) {
+        TRY(input_set(j, j->plan[0], 0, FAULT_BATCH));
+        TRY(forwards(j, 0, 1));
+        TRY(backwards(j, 0));
+        TRY(tested->updates->run(j->plan[0], step));
+        TRY(parts_wait(j, 0));
+        note_grads(j);
+        for (int k = 0; k < j->r->n_params; k++) {
+            TRY(tested->updates->digests(j->plan[0], k, &digest));
+            TRY(tested->resident->read_param(j->plan[0], k, j->params[k]));
+            size_t n = (size_t)j->r->param_elems[k];
+            assert_true(n <= DEVICE_UPDATES_BLOCK && digest[0] == vector_digest(j->params[k], n));
+            note(j, j->params[k], n);
+        }
+    }
+    TRY(tested->finish(j->plan[0]));
 done:
     return st;
 }

@@ -57,6 +57,8 @@ enum status fault_work_items(struct fault_job *j);
 enum status fault_work_reserved(struct fault_job *j);
 /* Runs steps that stay on the device. */
 enum status fault_work_inside(struct fault_job *j);
+/* Runs steps that the host drives, with updates on the device. */
+enum status fault_work_updates(struct fault_job *j);
 /* Creates a group, which tries whether NCCL works and otherwise continues without it; then runs a
  * forward pass. */
 enum status fault_work_trial(struct fault_job *j);

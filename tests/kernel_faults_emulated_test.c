@@ -219,6 +219,11 @@ static void test_steps_inside(void **state)
     check_work(fault_build_all, fault_work_inside, 200);
 }
 
+static void test_updates(void **state)
+{
+    check_work(fault_build_all, fault_work_updates, 200);
+}
+
 static void test_split(void **state)
 {
     check_work(fault_build_all, fault_work_split, 300);
@@ -282,7 +287,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[3]);
     int n_wrong = RUN_TESTS(test_trial_of_nccl, test_ends, test_reserved, test_items, test_tf32,
                             test_bf16, test_floats, test_steps_from_outside, test_steps_inside,
-                            test_split, test_group, test_group_on_the_host);
+                            test_updates, test_split, test_group, test_group_on_the_host);
     if (n_wrong == 0 && n_all == 0 && getenv("WEIR_TEST_FAULTS") != NULL) {
         fprintf(stderr, "no call failed: nothing was tested\n");
         return 1;

@@ -4,6 +4,7 @@
  * loops, whose clone the loader chose, and every written byte is compared. A lower clone cannot be
  * forced from outside: GLIBC_TUNABLES does not affect GCC's resolvers. */
 #include "base/rng.h"
+#include "kernels/vector/digest.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
@@ -23,6 +24,7 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(vector_sum_scaled)                                                                           \
     X(vector_clip)                                                                                 \
     X(vector_sum_squares)                                                                          \
+    X(vector_digest)                                                                               \
     X(optim_begin)                                                                                 \
     X(optim_run)                                                                                   \
     X(optim_average)                                                                               \
@@ -46,6 +48,7 @@ struct work {
     float sum[N], old[N];
     float scaled[N], added[N], summed[N], averaged[N], clipped[N], change[2][N];
     double squares;
+    uint64_t digest;
     float new_[N_OPTIMIZERS][N], slots[N_OPTIMIZERS][2 * N];
     struct optim_step step[N_OPTIMIZERS];
     float any[N]; /* any bits at all */
@@ -114,6 +117,7 @@ static void run(const struct form *f, struct work *w)
     f->vector_sum_scaled(w->summed, w->old, w->unaligned + 1, 0.9f, N);
     f->vector_clip(w->clipped, w->unaligned + 1, 0.7f, 0.6f, 0.2f, N);
     w->squares = f->vector_sum_squares(w->old, 0.7f, N);
+    w->digest = f->vector_digest(w->any, N);
     f->optim_average(0.99f, N, w->sum, 0.5f, w->old, w->averaged);
     f->optim_change(-1, N, w->old, w->sum, w->change[0]);
     f->optim_change(0.9f, N, w->old, w->sum, w->change[1]);

@@ -143,6 +143,9 @@ static void test_steps(void **state)
     REFUSED(gpu_gather_items(NULL, &none, item));
     REFUSED(gpu_gather_step(NULL, &gather, &order));
     REFUSED(gpu_optim_run(NULL, &update));
+    REFUSED(gpu_digest_parts(NULL, &part, 1, NULL));
+    REFUSED(gpu_digest_parts(NULL, &part, 0, position));
+    REFUSED(gpu_digest_parts(NULL, NULL, 1, position));
     REFUSED(gpu_tally_step(NULL, d, whole, 1, NULL));
     REFUSED(gpu_tally_step(NULL, d, whole, 0, &tally));
 }

@@ -5,7 +5,9 @@
  * updates, each divided by the root of small numbers, amplify a difference in the last bit.
  * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
 #include "base/rng.h"
+#include "kernels/device_updates.h"
 #include "kernels/resident.h"
+#include "kernels/vector/digest.h"
 #include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
@@ -140,10 +142,10 @@ static void update(struct bench *b, const struct optim_config *optim, uint64_t s
         optim_average(b->keep[k], n, g, scale, p, p);
     else
         optim_apply(optim, step + 1, n, g, scale, p, b->slots[k], p);
-    assert_int_equal(backend->load_param(b->plan, k), ST_OK);
 }
 
-static void step_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+/* Queues a step up to its last backward. */
+static void compute_outside(struct bench *b, uint64_t step)
 {
     uint64_t position[BATCH];
     uint32_t item[BATCH];
@@ -157,11 +159,29 @@ static void step_outside(struct bench *b, const struct optim_config *optim, uint
         assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
     for (int i = n - 1; i >= 0; i--)
         assert_int_equal(backend->backward(b->plan, i), ST_OK);
+}
+
+/* Waits for the step, and updates the parameters on the host. */
+static void update_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+{
     assert_int_equal(backend->result(b->plan, &b->loss, &b->n_correct), ST_OK);
-    for (int i = n - 1; i >= 0 && backend->wait_grads != NULL; i--)
+    for (int i = b->r->n_layers - 1; i >= 0 && backend->wait_grads != NULL; i--)
         assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
     for (int k = 0; k < b->r->n_params; k++)
         update(b, optim, step, k);
+}
+
+static void load_all(struct bench *b)
+{
+    for (int k = 0; k < b->r->n_params; k++)
+        assert_int_equal(backend->load_param(b->plan, k), ST_OK);
+}
+
+static void step_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+{
+    compute_outside(b, step);
+    update_outside(b, optim, step);
+    load_all(b);
 }
 
 /* ---- steps inside ---- */
@@ -230,6 +250,37 @@ static void train_inside(struct bench *b, const struct optim_config *optim, int 
     train_in_runs(b, optim, graphs, &(struct runs){.steps = steps, .n = 4, .all = STEPS});
 }
 
+/* ---- updates on the device between steps from outside ---- */
+
+static void digests_compare(struct bench *b, const char *what, uint64_t step)
+{
+    const uint64_t *digest;
+    for (int k = 0; k < b->r->n_params; k++) {
+        assert_int_equal(backend->updates->digests(b->plan, k, &digest), ST_OK);
+        for (int64_t at = 0; at < b->r->param_elems[k]; at += DEVICE_UPDATES_BLOCK) {
+            int64_t left = b->r->param_elems[k] - at;
+            size_t n = (size_t)(left < DEVICE_UPDATES_BLOCK ? left : DEVICE_UPDATES_BLOCK);
+            if (digest[at / DEVICE_UPDATES_BLOCK] != vector_digest(b->params[k] + at, n))
+                fail_msg("%s: parameter %d, element %lld differs after update %llu", what, k,
+                         (long long)at, (unsigned long long)step);
+        }
+    }
+}
+
+/* The device updates its own copy, the host the other one, with the same gradients. */
+static void train_twice(struct bench *b, const struct optim_config *optim, uint64_t n_steps)
+{
+    struct device_updates_config cfg = {.optim = *optim, .keep = b->keep, .weight = BATCH};
+    assert_int_equal(backend->updates->begin(b->plan, &cfg), ST_OK);
+    load_all(b);
+    for (uint64_t step = 0; step < n_steps; step++) {
+        compute_outside(b, step);
+        assert_int_equal(backend->updates->run(b->plan, step + 1), ST_OK);
+        update_outside(b, optim, step);
+        digests_compare(b, optim_name(optim->kind), step + 1);
+    }
+}
+
 /* ---- tests ---- */
 
 static void compare(const char *what, const struct bench *a, const struct bench *b, int exact)
@@ -272,6 +323,29 @@ static void test_steps_are_those_from_outside(void **state)
             bench_destroy(inside);
         }
         bench_destroy(outside);
+    }
+}
+
+/* Tests every optimizer, with a schedule and weight decay. The bits are equal on a card, too. A
+ * second beginning empties the slots. */
+static void test_updates_have_the_bits_of_the_host(void **state)
+{
+    if (backend->updates == NULL)
+        skip_because("backend '%s' does not update parameters between steps", backend->name);
+    for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
+        struct optim_config optim;
+        optim_defaults((enum optim_kind)(kind < OPTIM_N_KINDS ? kind : OPTIM_RMSPROP), &optim);
+        optim.learning_rate = 0.01f;
+        optim.momentum = kind == OPTIM_N_KINDS ? 0.9f : optim.momentum;
+        optim.weight_decay = 0.05f;
+        optim.schedule = (enum optim_schedule)(kind % SCHEDULE_N_KINDS);
+        optim.total_steps = STEPS;
+        struct bench *b = bench_create(0);
+        train_twice(b, &optim, STEPS);
+        for (int k = 0; k < b->r->n_params; k++)
+            memset(b->slots[k], 0, 2 * (size_t)b->r->param_elems[k] * sizeof(float));
+        train_twice(b, &optim, 3);
+        bench_destroy(b);
     }
 }
 
@@ -434,7 +508,8 @@ int main(int argc, char **argv)
     if (is_emulated && !emulation_open(dir))
         return 1;
     tuning = test_tuning();
-    int status = RUN_TESTS(test_steps_are_those_from_outside, test_runs_are_bit_identical,
+    int status = RUN_TESTS(test_steps_are_those_from_outside,
+                           test_updates_have_the_bits_of_the_host, test_runs_are_bit_identical,
                            test_what_does_not_fit, test_what_is_wrong_is_refused);
     if (is_emulated && status == 0)
         status = RUN_TESTS(test_without_capture, test_many_steps_are_one_launch);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/plan/plan.h"
 #include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/resident/resident.h"
+#include "kernels/cuda/resident/updates.h"
 #include "kernels/device_report.h"
 #include "kernels/plan_check.h"
 #include <stdio.h>
@@ -161,7 +162,8 @@ static void plan_destroy(struct plan *p)
 static size_t plan_memory_bytes(const struct plan *p)
 {
     const struct gpu_plan *plan = (const struct gpu_plan *)p;
-    return (size_t)(plan->arena.bytes + gpu_resident_bytes(plan->resident));
+    return (size_t)(plan->arena.bytes + gpu_resident_bytes(plan->resident) +
+                    gpu_updates_bytes(plan->updates));
 }
 
 static enum status device_select(const struct gpu_plan *plan)
@@ -459,6 +461,29 @@ static const struct resident_ops resident = {
     .is_graph = is_graph,
 };
 
+/* ---- kernels/device_updates.h ---- */
+
+static enum status updates_begin(struct plan *p, const struct device_updates_config *cfg)
+{
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_updates_begin(gpu_plan_of(p), cfg) : st;
+}
+
+static enum status updates_run(struct plan *p, uint64_t step)
+{
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_updates_run(gpu_plan_of(p), step) : st;
+}
+
+static enum status updates_digests(struct plan *p, int param, const uint64_t **out)
+{
+    enum status st = device_select(gpu_plan_of(p));
+    CHECK(param >= 0 && param < gpu_plan_of(p)->cfg.n_params);
+    return st == ST_OK ? gpu_updates_digests(gpu_plan_of(p), param, out) : st;
+}
+
+static const struct device_updates_ops updates = {updates_begin, updates_run, updates_digests};
+
 static const struct parts_ops parts = {wait_part, check_grads, load_part};
 
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
@@ -510,4 +535,5 @@ const struct backend weir_backend = {
     .parts = &parts,
     .resident = &resident,
     .report = &report,
+    .updates = &updates,
 };

@@ -12,6 +12,7 @@
 #include "kernels/cuda/plan/layers.h"
 #include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/resident/resident.h"
+#include "kernels/cuda/resident/updates.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -423,6 +424,7 @@ void gpu_plan_destroy(struct gpu_plan *plan)
     if (plan->down != NULL)
         cudaStreamSynchronize(plan->down);
     gpu_resident_destroy(plan, plan->resident);
+    gpu_updates_destroy(plan, plan->updates);
     gpu_layer_capture_destroy(plan);
     gpu_edges_destroy(plan);
     gpu_transfer_destroy(plan);

@@ -118,6 +118,7 @@ struct gpu_plan {
     uint64_t workspace_bytes;          /* largest workspace of all passes planned so far */
     int planning, trains;              /* `trains`: the last forward was for training */
     struct gpu_resident *resident;     /* NULL: the caller runs the steps */
+    struct gpu_updates *updates;       /* kernels/device_updates.h; NULL: the caller updates */
     struct gpu_layer_capture *capture; /* layers.h; NULL: no graphs */
     struct gpu_branch *branch;         /* branch.h; NULL: the backward runs only on `compute` */
 };

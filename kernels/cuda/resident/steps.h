@@ -53,6 +53,10 @@ struct gpu_optim {
 enum { GPU_OPTIM_ELEMS = 4096 }; /* largest number of values in a part */
 int gpu_optim_run(struct CUstream_st *stream, const struct gpu_optim *u);
 
+/* Writes the digest (kernels/vector/digest.h) of each part (digest.cu). */
+int gpu_digest_parts(struct CUstream_st *stream, const struct gpu_optim_part *parts, int n_parts,
+                     uint64_t *digest);
+
 /* tally.cu: writes the step's mean loss and hits, added in a fixed order, and ends the step. */
 struct gpu_tally {
     uint64_t step; /* updates done */
