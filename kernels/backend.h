@@ -26,7 +26,6 @@ struct backend_group_config {
     int n;               /* number of plans; each has a rank 0 .. n-1 */
     const int *device;   /* [n] device of each rank; ranks may share a device */
     const float *weight; /* [n] factor of each rank's gradients: its share of the batch */
-    int deterministic;   /* same bits in every run on the same devices */
 };
 
 struct backend_plan_config {

@@ -428,8 +428,7 @@ static enum status group_create(struct fault_job *j, int n)
 {
     int device[FAULT_MAX_PLANS] = {0, 1, 0};
     float weight[FAULT_MAX_PLANS] = {0.25f, 0.5f, 0.25f};
-    struct backend_group_config cfg = {
-        .n = n, .device = device, .weight = weight, .deterministic = 1};
+    struct backend_group_config cfg = {.n = n, .device = device, .weight = weight};
     return tested->group_create(&cfg, &j->group);
 }
 

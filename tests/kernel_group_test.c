@@ -183,7 +183,7 @@ static struct rig *rig_create(const struct layout *layout, int net)
     inputs_fill(g);
     for (int k = 0; k < layout->n; k++)
         weight[k] = (float)layout->samples[k] / BATCH;
-    struct backend_group_config cfg = {layout->n, layout->device, weight, 1};
+    struct backend_group_config cfg = {layout->n, layout->device, weight};
     assert_int_equal(backend->group_create(&cfg, &g->group), ST_OK);
     for (int k = 0, first = 0; k < layout->n; first += layout->samples[k++]) {
         struct backend_plan_config pc = plan_config(g, k);
@@ -501,7 +501,7 @@ static void test_strangers(void **state)
     rig_destroy(g);
     float weight = 1;
     int device = backend->n_devices();
-    struct backend_group_config cfg = {1, &device, &weight, 0};
+    struct backend_group_config cfg = {1, &device, &weight};
     struct backend_group *group;
     assert_int_equal(backend->group_create(&cfg, &group), ST_NOT_FOUND);
 }
@@ -608,6 +608,19 @@ static void test_nccl_errors(void **state)
             ;
 }
 
+/* NCCL cannot end its own work: the communicators are aborted, and not destroyed. */
+static void test_nccl_does_not_finalize(void **state)
+{
+    nccl_is("error=ncclCommFinalize:1");
+    struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
+    rig_run(g, 1, NULL);
+    all_are(g, ST_OK);
+    CAPTURE((rig_destroy(g), 0));
+    if (strstr(capture_text, "ncclCommFinalize: emulated system error") == NULL)
+        fail_msg("%s", capture_text);
+    nccl_is(NULL);
+}
+
 static void test_nccl_hangs(void **state)
 {
     nccl_is("hang=3");
@@ -685,8 +698,8 @@ int main(int argc, char **argv)
                            test_cancelled_for_good, test_strangers);
     if (emulated)
         status = RUN_TESTS(test_nccl_absent, test_nccl_fails_at_start, test_nccl_adds_wrongly,
-                           test_nccl_fails_later, test_nccl_errors, test_nccl_hangs,
-                           test_nccl_blocks_at_start, test_nccl_blocks_later,
+                           test_nccl_fails_later, test_nccl_errors, test_nccl_does_not_finalize,
+                           test_nccl_hangs, test_nccl_blocks_at_start, test_nccl_blocks_later,
                            test_nccl_blocks_until_cancelled);
     return status;
 }

@@ -546,6 +546,18 @@ static enum status report_devices(const struct options *o)
     return self_test_print(&test);
 }
 
+/* Configures libraries that read only the environment. Called before the first thread starts,
+ * because another thread may read the environment at any time. */
+static void set_environment(const struct options *o)
+{
+    /* OpenMP's threads must not spin while they wait, because other workers use the same cores. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    if (o->deterministic) { /* NCCL adds in the same order on each run */
+        setenv("NCCL_ALGO", "Ring", 0);
+        setenv("NCCL_PROTO", "Simple", 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct worker w = {0};
@@ -567,6 +579,7 @@ int main(int argc, char **argv)
         options_free(&w.opt);
         return reported == ST_OK ? 0 : EXIT_PERMANENT;
     }
+    set_environment(&w.opt);
     log_start();
     st = run_worker(&w);
     enum status closed = clean_up(&w, st);

@@ -70,8 +70,6 @@ static enum status make_towers(struct worker *w)
         .tuning = o->gpu_tuning,
     };
     TRY(gpus_open(&request, &w->gpus));
-    /* OpenMP's threads must not spin while they wait, because other workers use the same cores. */
-    setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->cpu));
     towers.cpu = w->cpu;
     TRY(tower_plan_make(&towers, &w->towers));

@@ -53,6 +53,7 @@ struct clique {
 struct ncclComm {
     struct clique *clique;
     int rank;
+    int finalized;
     int polls; /* number of queries that return ncclInProgress; -1: all of them */
     struct {
         const float *send;
@@ -144,6 +145,9 @@ static ncclResult_t get_unique_id(ncclUniqueId *out)
         sleep(WAIT_MS / 1000);
         emulation_fail("ncclGetUniqueId: nobody ended the program");
     }
+    const char *algorithm = getenv("NCCL_ALGO"), *protocol = getenv("NCCL_PROTO");
+    LOG_I("emulation: NCCL_ALGO=%s NCCL_PROTO=%s", algorithm ? algorithm : "",
+          protocol ? protocol : "");
     struct clique *q = calloc(1, sizeof *q);
     if (q == NULL)
         emulation_fail("no memory");
@@ -196,6 +200,8 @@ static ncclResult_t comm_end(ncclComm_t comm, int abort)
     pthread_mutex_lock(&emulation_streams);
     if (comm->polls != 0 && !abort)
         emulation_fail("ncclCommDestroy of a communicator that is busy");
+    if (!comm->finalized && !abort)
+        emulation_fail("ncclCommDestroy of a communicator that is not finalized");
     for (int i = 0; i < q->n_collectives && !abort && !q->aborted; i++)
         if (!q->collective[i]->done)
             emulation_fail("ncclCommDestroy while a collective is under way");
@@ -204,6 +210,19 @@ static ncclResult_t comm_end(ncclComm_t comm, int abort)
     pthread_mutex_unlock(&emulation_streams);
     free(comm);
     return ncclSuccess;
+}
+
+static ncclResult_t comm_finalize(ncclComm_t comm)
+{
+    if (errs("ncclCommFinalize"))
+        return ncclSystemError;
+    pthread_mutex_lock(&emulation_streams);
+    if (comm->polls != 0 || comm->finalized)
+        emulation_fail("ncclCommFinalize of a communicator that is busy or finalized");
+    comm->finalized = 1;
+    comm->polls = 1 + comm->rank;
+    pthread_mutex_unlock(&emulation_streams);
+    return ncclInProgress;
 }
 
 static ncclResult_t comm_abort(ncclComm_t comm)
@@ -371,6 +390,7 @@ static const struct gpu_nccl nccl = {
     .get_version = get_version,
     .get_unique_id = get_unique_id,
     .comm_init_rank_config = comm_init_rank_config,
+    .comm_finalize = comm_finalize,
     .comm_abort = comm_abort,
     .comm_destroy = comm_destroy,
     .comm_get_async_error = comm_get_async_error,

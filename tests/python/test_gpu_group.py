@@ -49,6 +49,7 @@ class GpuGroup(fake_gpus.Machine):
         first, again = self.train("first", *TOWERS), self.train("again", *TOWERS)
         self.assertEqual([t["samples"] for t in first[0]["towers"]], [5, 6, 5, 6])
         self.assertIn("adds the gradients of 2 cards", first[2])
+        self.assertIn("NCCL_ALGO=Ring NCCL_PROTO=Simple", first[2])  # --deterministic
         self.compare(first, cpu)
         self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
         mixed = self.train("mixed", *TOWERS, "--towers=1", "--cpu_batch_size=3")

@@ -6,7 +6,7 @@
 struct device_group {
     const struct backend *backend;
     struct backend_group *group;
-    int n, deterministic;
+    int n;
     int rank[TOWERS_MAX]; /* rank of each tower */
     int device[TOWERS_MAX];
     float weight[TOWERS_MAX];
@@ -22,7 +22,7 @@ static void members_note(struct device_group *g, const struct trainer_config *cf
                          const struct backend *backend)
 {
     g->backend = backend;
-    g->n = g->deterministic = 0;
+    g->n = 0;
     for (int i = 0; i < cfg->n_towers; i++) {
         const struct tower_spec *spec = &cfg->towers[i];
         g->rank[i] = -1;
@@ -30,7 +30,6 @@ static void members_note(struct device_group *g, const struct trainer_config *cf
             continue;
         g->rank[i] = g->n;
         g->device[g->n] = spec->own.device;
-        g->deterministic |= spec->own.deterministic;
         g->weight[g->n++] = (float)spec->n / (float)cfg->batch;
     }
 }
@@ -50,8 +49,7 @@ enum status device_group_create(const struct trainer_config *cfg, struct device_
         *out = NULL;
         return ST_OK;
     }
-    struct backend_group_config gc = {
-        .n = g->n, .device = g->device, .weight = g->weight, .deterministic = g->deterministic};
+    struct backend_group_config gc = {.n = g->n, .device = g->device, .weight = g->weight};
     TRY(g->backend->group_create(&gc, &g->group));
     *out = g;
 done:

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { TRIAL_SHARE = 64, POLL_NS = 50000 };
+enum { TRIAL_SHARE = 64, POLL_NS = 50000, SPIN_NS = 200000 };
 int gpu_comm_limit_ms = 30000;
 
 struct gpu_comm {
@@ -43,11 +43,12 @@ static void say_late(const struct gpu_comm *c, const char *what)
 }
 
 /* Waits until all members have finished the call: its work is then queued on the streams. NCCL
- * offers no other way to wait than polling. Only connections need noticeable time. */
+ * offers no other way to wait than polling. Only connections need more time than SPIN_NS, so the
+ * polls before that do not sleep: a sleep would delay each layer's sum. */
 static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
-    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms);
+    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms), spin_end = clock_now_ns() + SPIN_NS;
     for (int i = 0; i < c->n;) {
         ncclResult_t state = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &state);
@@ -59,11 +60,13 @@ static enum status settle_call(const struct gpu_comm *c, const char *call)
         }
         if (c->cancelled)
             return ST_CANCELLED;
-        if (clock_now_ns() >= deadline) {
+        int64_t now = clock_now_ns();
+        if (now >= deadline) {
             say_late(c, call);
             return ST_DEADLINE;
         }
-        nanosleep(&pause, NULL);
+        if (now >= spin_end)
+            nanosleep(&pause, NULL);
     }
     return ST_OK;
 }
@@ -110,10 +113,25 @@ void gpu_comm_abort(struct gpu_comm *c)
         }
 }
 
+/* Ends the work of NCCL's own threads, without which a communicator must not be destroyed. If this
+ * fails, the communicators are aborted. */
+static void members_finalize(struct gpu_comm *c)
+{
+    ncclResult_t code = ncclSuccess;
+    for (int i = 0; i < c->n && !is_failure(code); i++)
+        code = c->nccl->comm_finalize(c->member[i]);
+    enum status st = is_failure(code) ? log_failed_call(c, "ncclCommFinalize", code)
+                                      : settle_call(c, "ncclCommFinalize");
+    if (st != ST_OK)
+        gpu_comm_abort(c);
+}
+
 void gpu_comm_destroy(struct gpu_comm *c)
 {
     if (c == NULL)
         return;
+    if (c->member != NULL && c->member[0] != NULL)
+        members_finalize(c);
     for (int i = 0; c->member != NULL && i < c->n; i++)
         if (c->member[i] != NULL)
             (void)c->nccl->comm_destroy(c->member[i]);
@@ -277,7 +295,7 @@ done:
     return st;
 }
 
-enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
+enum status gpu_comm_create(const int *devices, int n, struct gpu_comm **out)
 {
     enum status st = ST_OK;
     int version = 0;
@@ -298,10 +316,6 @@ enum status gpu_comm_create(const int *devices, int n, int deterministic, struct
     }
     for (int i = 0; i < n; i++)
         c->device[i] = devices[i];
-    if (deterministic) { /* NCCL is configured by environment variables only */
-        setenv("NCCL_ALGO", "Ring", 0);
-        setenv("NCCL_PROTO", "Simple", 0);
-    }
     TRY(members_create(c));
     TRY(run_trial(c));
     (void)c->nccl->get_version(&version);

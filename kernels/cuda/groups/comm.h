@@ -16,11 +16,10 @@
 
 struct gpu_comm;
 extern int gpu_comm_limit_ms; /* default 30 s; tests set less */
-/* Creates communicators for n different devices, and runs one small sum, so that all connections
- * exist when the function returns. deterministic: uses NCCL's ring and its simple protocol, unless
- * NCCL_ALGO and NCCL_PROTO are set. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the
+/* Creates communicators for n different devices, and runs one small sum, so that connections exist
+ * when the function returns. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the
  * current device. */
-enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out);
+enum status gpu_comm_create(const int *devices, int n, struct gpu_comm **out);
 void gpu_comm_destroy(struct gpu_comm *comm); /* NULL is fine */
 
 /* Queues a reduce-scatter. Each GPU has a buffer of n parts of `share` floats; part i of the sum of

@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "kernels/cuda/groups/comm.h"
 
-enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
+enum status gpu_comm_create(const int *devices, int n, struct gpu_comm **out)
 {
-    (void)devices, (void)deterministic, (void)out;
+    (void)devices, (void)out;
     LOG_W(
         "NCCL between %d cards: this build has no NCCL support; install nccl.h and build Weir again",
         n);

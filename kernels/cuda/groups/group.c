@@ -48,14 +48,14 @@ static enum status cards_fill(struct gpu_group *g, const struct backend_group_co
 }
 
 /* Creates NCCL's communicators. The group also works without NCCL. */
-static enum status comm_open(struct gpu_group *g, int deterministic)
+static enum status comm_open(struct gpu_group *g)
 {
     int *device = calloc((size_t)g->n_cards, sizeof *device);
     if (device == NULL)
         return gpu_check_no_host_memory();
     for (int i = 0; i < g->n_cards; i++)
         device[i] = g->card[i].device;
-    if (gpu_comm_create(device, g->n_cards, deterministic, &g->comm) != ST_OK)
+    if (gpu_comm_create(device, g->n_cards, &g->comm) != ST_OK)
         LOG_W(
             "CUDA backend: the host adds the gradients of the %d cards, which is slower than NCCL",
             g->n_cards);
@@ -84,7 +84,7 @@ enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_
     }
     TRY(cards_fill(g, cfg));
     if (g->n_cards > 1)
-        TRY(comm_open(g, cfg->deterministic));
+        TRY(comm_open(g));
     *out = g;
 done:
     if (st != ST_OK)

@@ -10,6 +10,7 @@ struct gpu_nccl {
     ncclResult_t (*get_unique_id)(ncclUniqueId *out);
     ncclResult_t (*comm_init_rank_config)(ncclComm_t *out, int n, ncclUniqueId id, int rank,
                                           ncclConfig_t *config);
+    ncclResult_t (*comm_finalize)(ncclComm_t comm);
     ncclResult_t (*comm_abort)(ncclComm_t comm);
     ncclResult_t (*comm_destroy)(ncclComm_t comm);
     ncclResult_t (*comm_get_async_error)(ncclComm_t comm, ncclResult_t *out);

@@ -21,6 +21,7 @@ static int look_up(void *so)
         {"ncclGetVersion", &nccl.get_version},
         {"ncclGetUniqueId", &nccl.get_unique_id},
         {"ncclCommInitRankConfig", &nccl.comm_init_rank_config},
+        {"ncclCommFinalize", &nccl.comm_finalize},
         {"ncclCommAbort", &nccl.comm_abort},
         {"ncclCommDestroy", &nccl.comm_destroy},
         {"ncclCommGetAsyncError", &nccl.comm_get_async_error},
