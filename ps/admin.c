@@ -38,7 +38,7 @@ static void on_joined(void *ctx, const struct net_join *join)
     pthread_mutex_lock(&s->lock);
     if (join->model && (!s->model || strcmp(s->model, join->model) != 0)) {
         char *copy = strdup(join->model);
-        if (copy) { /* without memory the previous one stays */
+        if (copy) { /* if memory is lacking, the previous model stays */
             free(s->model);
             s->model = copy;
             ps_model_name(copy, s->model_name);
@@ -75,7 +75,8 @@ static void add_member(const struct admin *s, const struct roster_entry *p, int 
         snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
 }
 
-/* Adds the reasons of refused joins. Without a job the status has nothing else about workers. */
+/* Adds the reasons why joins were refused. While there is no job, the status contains nothing else
+ * about workers. */
 static enum status fill_refusals(const struct admin *s, struct net_status *out)
 {
     struct refusals *all;
@@ -103,7 +104,7 @@ done:
     return st;
 }
 
-/* Adds how long training waited for each member, and for which it waits now. */
+/* Adds how long training waited for each member, and which members it waits for now. */
 static enum status fill_lateness(const struct admin *s, const struct run *run,
                                  struct net_status *out)
 {
@@ -261,7 +262,8 @@ static enum status fill_run(struct admin *s, const struct run *run, int with_mod
     return st == ST_OK ? fill_members(s, run, out) : st;
 }
 
-/* Returns by rank the step whose evaluation lacks the worker's part, or -1; NULL: out of memory. */
+/* Returns an array by rank: the step whose evaluation lacks this worker's result, or -1. NULL: out
+ * of memory. */
 static int64_t *evaluations_lacking(const struct admin *s, const struct run *run)
 {
     struct coordinator_shell *c = node_coordinator(s->cfg.node);
@@ -272,7 +274,7 @@ static int64_t *evaluations_lacking(const struct admin *s, const struct run *run
     return step;
 }
 
-/* Writes whom training waits for, if the servers have made no step for a while. */
+/* Writes which programs training waits for, if the servers have made no step for a while. */
 static enum status fill_waits(const struct admin *s, const struct run *run, bool lacks_workers,
                               struct net_status *out)
 {
@@ -356,7 +358,7 @@ static void command_checkpoint(struct admin *s, struct coordinator_shell *c,
     snprintf(out->text, sizeof out->text, "a checkpoint was requested");
 }
 
-/* Returns true for a region's group, and for the parent group of regions. */
+/* Returns true if this server belongs to a region, or to the parent group of regions. */
 static bool is_of_regions(const struct admin *s)
 {
     int ended;

@@ -16,7 +16,7 @@ struct admin_config {
     struct ps_region *region;     /* borrowed; NULL: none */
     const struct hosts *ps_hosts; /* both lists of hosts are borrowed for ever */
     const struct hosts *worker_hosts;
-    const char *folder; /* folder of checkpoints; borrowed for ever; NULL: none are kept */
+    const char *folder; /* folder of checkpoints; borrowed for ever; NULL: keeps no checkpoints */
     int self;
     int pages_fd; /* see ps_monitor_config's listen_fd; -1: no pages */
     int task;
@@ -24,7 +24,8 @@ struct admin_config {
 
 struct admin;
 enum status admin_create(const struct admin_config *cfg, struct admin **out);
-void admin_stop(struct admin *s);    /* ends the pages, before the node; or NULL */
+/* Ends the pages. The caller stops the node later. NULL is allowed. */
+void admin_stop(struct admin *s);
 void admin_destroy(struct admin *s); /* NULL is allowed */
 struct net_admin_handlers admin_make_handlers(struct admin *s);
 

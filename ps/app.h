@@ -29,7 +29,7 @@ struct app {
     struct node *node;
     struct thread_pool *threads; /* threads for updates */
     struct ps_region *region;    /* region of ps 0; NULL: not a region */
-    struct region_server *part;  /* region's part in a server other than ps 0 */
+    struct region_server *part;  /* the region's work in a server other than ps 0 */
     struct coordinator_region_hooks hooks;
     int ended;      /* shut down in order */
     int lacks_last; /* shut down without the last checkpoint */

@@ -79,8 +79,8 @@ static enum status write_summary(struct service *service)
     return st;
 }
 
-/* Returns the exit code after the job's end, by the result of writing its figures: a restart helps
- * only if the disk was full. */
+/* Returns the exit code after the job's end. `st` is the result of writing the job's figures: if
+ * that failed, a restart helps only if the disk was full. */
 static int output_exit_code(enum status st)
 {
     return st == ST_FULL ? EXIT_RETRY : st == ST_OK ? 0 : EXIT_PERMANENT;
@@ -105,7 +105,8 @@ static void await_workers(struct service *service)
         poll(NULL, 0, LOOK_MS);
 }
 
-/* Bounds the rest of the shutdown: a thread may hang in a folder that does not answer. */
+/* Limits the time of the rest of the shutdown: a thread may hang in a folder that does not
+ * answer. */
 static void bound_end(int exit_code)
 {
     char what[PATH_MAX + 64];
@@ -158,8 +159,8 @@ static int run_server(struct app *app, struct service *service, struct net_serve
     return exit_code ? exit_code : output_exit_code(st);
 }
 
-/* Ends all that uses the checkpoint folder, and marks there that the server ended in order. Called
- * before other threads are ended, which may hang. */
+/* Ends all that uses the checkpoint folder, and marks in the folder that the server ended in order.
+ * Called before other threads are ended, which may hang. */
 static void end_node(struct app *app, const struct ps_cluster *c, int exit_code)
 {
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);

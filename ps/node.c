@@ -48,8 +48,8 @@ struct node {
     struct peer_client *client;            /* connection to ps 0; NULL at ps 0 */
 };
 
-/* Writes the path of the mark that this server runs: a server that finds its own mark at its
- * start was killed before. */
+/* Writes the path of the mark, an empty file that exists while this server runs: a server that
+ * finds its own mark at its start was killed before. */
 static void up_path(const char *folder, const char *address, char path[PATH_MAX])
 {
     snprintf(path, PATH_MAX, "%s/up-%s", folder, address);
@@ -59,8 +59,8 @@ void node_ended(const char *folder, const char *address)
 {
     char path[PATH_MAX];
     up_path(folder, address, path);
-    /* The removal is not synced: if the machine fails now, only the mark reappears, and a wait for
-     * the disk would be time in which the process can be killed. */
+    /* The removal is not synced. If the machine fails now, the mark reappears, which does little
+     * harm; during a wait for the disk the process could be killed. */
     unlink(path);
 }
 
@@ -423,7 +423,7 @@ void node_destroy(struct node *s)
         return;
     follower_shell_stop(s->follower); /* otherwise it calls a coordinator that does not answer */
     coordinator_shell_stop(s->coordinator);
-    checkpoint_writer_destroy(s->writer); /* reports its last change to both */
+    checkpoint_writer_destroy(s->writer); /* reports its last change to the follower */
     own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* reports, too */
     follower_shell_destroy(s->follower);
     coordinator_shell_destroy(s->coordinator);

@@ -1,6 +1,6 @@
 /* ps/node.h - creates and connects the parts of a server that work with the other servers: the
  * coordinator (ps 0) or the follower (every server), and checkpoints if a folder is configured.
- * Owns:    all of them.
+ * Owns:    these parts.
  * Threads: control, first_join and changed from any; the other functions from one.
  * Errors:  ST_NOMEM, ST_INVALID, ST_IO, ST_CORRUPT, ST_NOT_FOUND, ST_REFUSED; logged. */
 #ifndef PS_NODE_H
@@ -11,13 +11,13 @@
 
 struct node_config {
     const char *folder;  /* --checkpoint_dir, created if missing; NULL: no checkpoints */
-    const char *restore; /* --restore; NULL: the newest in the folder, if any */
+    const char *restore; /* --restore; NULL: the newest checkpoint in the folder, if any */
     bool take_over;      /* claim the folder although its owner is alive; false: that is an error */
     int self;            /* 0: ps 0 */
     int joining;         /* the server is not in the list of servers yet */
     const char *address; /* address of this server; borrowed for ever */
     const struct hosts *ps_hosts; /* borrowed for ever; joining: ps 0 at least */
-    int64_t save_steps, save_ms;  /* 0: not by steps, not by time */
+    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
     int min_workers, serves;     /* see coordinator_start */

@@ -16,7 +16,7 @@
 
 struct ps_region_options {    /* docs/guide/regions.md */
     const char *parent_hosts; /* "": this group is not a region */
-    int64_t index, n_regions; /* number of this region, of all; n_regions 0: not given */
+    int64_t index, n_regions; /* number of this region; number of regions, 0: not given */
     int64_t steps, fragments, overlap, max_drift;
     int64_t parent_timeout;            /* seconds; 0: none */
     int outer;                         /* enum optim_kind; -1: not given */
@@ -42,10 +42,11 @@ struct ps_options {
     int64_t max_model_bytes; /* limit for this server */
     const char *checkpoint_dir, *restore; /* NULL: none */
     int take_over;                        /* claim the folder although its owner is alive */
-    int64_t save_steps, save_secs;        /* 0: not by steps, not by time */
-    int64_t keep_checkpoint_max;          /* 0: all */
-    int64_t worker_timeout;               /* seconds */
-    int64_t min_workers, max_workers;     /* min 0: not given */
+    /* intervals between checkpoints; 0: none by steps, none by time */
+    int64_t save_steps, save_secs;
+    int64_t keep_checkpoint_max;      /* 0: all */
+    int64_t worker_timeout;           /* seconds */
+    int64_t min_workers, max_workers; /* min 0: not given */
     int log_stragglers;
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */
@@ -70,7 +71,7 @@ struct ps_cluster {
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now);
 /* Logs the flags that do not have their defaults. */
 void ps_options_dump(void);
-/* Checks the flags together, and sets the fields that follow from others. */
+/* Checks the flags together, and sets the fields whose values follow from other fields. */
 enum status ps_options_check(struct ps_options *o);
 /* Finds the cluster by the flags, TF_CONFIG or a Slurm step: sets o->task_index and the lists of
  * hosts, which the caller frees, also after an error. The caller zeroes c before. */

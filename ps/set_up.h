@@ -2,7 +2,7 @@
  * one part to another go through the app.
  * Owns:    nothing; the app owns the parts.
  * Threads: main's, before the server accepts calls.
- * Errors:  as region.h, region_server.h, node.h. */
+ * Errors:  see region.h, region_server.h, node.h. */
 #ifndef PS_SET_UP_H
 #define PS_SET_UP_H
 #include "ps/app.h"

@@ -73,7 +73,7 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
     bool all = needs_all(s);
     for (int i = 0; i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        bool is_first = s->step < 0 && m->rank == 0; /* this worker sends the first values */
+        bool is_first = s->step < 0 && m->rank == 0; /* this worker sends the initial values */
         if (m->rank >= 0 && is_absent(m) && (all || is_first || m->awaited > 0))
             add_absent(l, m);
     }

@@ -7,9 +7,12 @@
 
 struct ps_waits_config {
     const struct net_status *status; /* complete except for `waiting` */
-    bool lacks_workers;              /* the status' change waits for workers, not for servers */
-    int n_hosts;                     /* workers of --worker_hosts */
-    const int *late; /* [ranks] chunks that wait for a member longer than steps last; NULL: none */
+    /* the pending change of the generation waits for workers, not for servers */
+    bool lacks_workers;
+    int n_hosts; /* workers of --worker_hosts */
+    /* [ranks] number of chunks that have waited for the member for longer than a step lasts; NULL:
+     * none */
+    const int *late;
     const int64_t *evaluates; /* [ranks] step whose evaluation lacks a member's part, -1: none;
                                  NULL: no step */
     const char *parent;       /* text of ps_region_waits; NULL, "": no wait for a parent group */

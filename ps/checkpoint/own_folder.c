@@ -37,15 +37,16 @@ struct own_folder {
     struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
     char id[FOLDER_ID_BYTES]; /* id of the folder; empty: none */
-    int asked, answered;      /* number of requests to read the id, and of answers */
+    int asked, answered;      /* numbers of requests to read the id: made, answered */
     uint64_t n_ordered;       /* number of orders so far; `ordered` has the last of them */
     struct checkpoint_id ordered[MAX_ORDERED];
-    /* value of n_ordered when `keep` was requested, and when the sweep in progress was */
+    /* values of n_ordered when `keep` was requested, and when the sweep in progress was
+     * requested */
     uint64_t keep_ordered, swept_ordered;
 };
 
-/* Checks a part's file. ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: it may be
- * whole. */
+/* Checks a part's file. ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: the file
+ * could not be read, and may be intact. */
 static enum status check(const struct own_folder *k, const struct checkpoint_part *p, int *is_own)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
@@ -338,7 +339,7 @@ void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
 {
     struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
-        return; /* the next request has the parts removed */
+        return; /* the next request removes these parts, too */
     if (keep->n_kept > 0)
         memcpy(list, keep->kept, (size_t)keep->n_kept * sizeof *list);
     pthread_mutex_lock(&k->lock);

@@ -1,6 +1,7 @@
 /* ps/checkpoint/own_folder.h - a server's folder that no other server manages: records the complete
- * parts of checkpoints in it, and removes the parts that ps 0 does not keep. If ps 0 uses the
- * folder too, ps 0 removes the parts: then this module is never begun, and does nothing.
+ * parts of checkpoints in it (a part is one server's file of a checkpoint), and removes the parts
+ * that ps 0 does not keep. If ps 0 uses the folder too, ps 0 removes the parts: then this module is
+ * never begun, and does nothing.
  *
  * When the module begins, it reads all data of the present parts. Parts that this process writes
  * later count as complete without a check.
@@ -33,18 +34,18 @@ void own_folder_begin(struct own_folder *k);
 /* Reads the folder's id again; `changed` follows. If the id is another one, the parts are read
  * again. */
 void own_folder_reread_id(struct own_folder *k);
-/* Returns false while the id is being read; until then the parts are unknown, too. */
+/* Returns false while the id is being read; during this time the parts are unknown, too. */
 bool own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES]);
-/* Notes an order before it is carried out: a sweep that was requested earlier, and is in progress,
- * removes nothing of it. */
+/* Notes an order before it is carried out: so a sweep that was requested earlier, and is in
+ * progress, removes no file of this order. */
 void own_folder_note_order(struct own_folder *k, struct checkpoint_id ordered);
 void own_folder_add(struct own_folder *k, const struct checkpoint_part *written);
 /* Requests the removal of the parts that `keep` does not list; replaces a request that is still
  * pending. The list and the id are copied. */
 void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep);
-/* Copies at most CONTROL_MAX_PARTS parts of any checkpoint, newest first: this server's own, then
- * the newest of other servers, which report their own parts. The caller frees *out. Returns false
- * if the parts are not known yet, or without memory. */
+/* Copies at most CONTROL_MAX_PARTS parts of any checkpoint, newest first: the parts that this
+ * server wrote, then those of other servers (which report their own parts themselves). The caller
+ * frees *out. Returns false if the parts are not known yet, or if memory is lacking. */
 bool own_folder_parts(struct own_folder *k, struct net_part **out, int *n);
 
 #endif

@@ -26,7 +26,7 @@ struct shard_writer {
     void (*changed)(void *ctx);
     void *ctx;
     pthread_t thread;
-    struct shard_writer_order order; /* order in progress; owner and release: still to release */
+    struct shard_writer_order order; /* order in progress; `release` is set until it was called */
     struct snapshot *capture;
 
     pthread_mutex_t lock; /* guards all fields below */
@@ -35,7 +35,7 @@ struct shard_writer {
     int captured, stopping;
     bool wanted; /* the order in progress is still needed */
     int calling; /* nonzero while `changed` or the release of borrowed objects runs */
-    bool ended;  /* the thread has only to return */
+    bool ended;  /* the thread has nothing left to do but return */
     bool left;   /* the writer was destroyed while a file was being written */
     struct shard_writer_state state;
     int64_t busy_step; /* step of the file that is being written */

@@ -1,6 +1,6 @@
 /* ps/checkpoint/shard_writer.h - one server's part in checkpoints: captures the chunks of a step as
  * they reach it, and writes its file while training continues. The coordinator decides on the step
- * and on when a checkpoint is whole.
+ * and decides when a checkpoint is complete.
  *
  * The writer handles one order at a time. The write of a file to a disk that hangs cannot be
  * aborted: the caller may cancel the order at once, but the writer stays busy until the write
@@ -10,7 +10,7 @@
  * Owns:    one thread; the capture of an order, and the references that `release` releases.
  * Threads: order and cancel from one thread; state from any. `changed` is called by its own thread
  *          and by order, with no lock held.
- * Errors:  logged; they end as PART_FAILED, with the status. */
+ * Errors:  logged; the order then ends as PART_FAILED, with the status as its reason. */
 #ifndef PS_CHECKPOINT_SHARD_WRITER_H
 #define PS_CHECKPOINT_SHARD_WRITER_H
 #include "checkpoint/shard_file.h"

@@ -96,7 +96,8 @@ void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coor
         give_up(c, LINE_CHECKPOINT_LOST, slot, out);
 }
 
-/* Returns a server of the plan that does not call, so that no order would reach it; else -1. */
+/* Returns the slot of a server of the plan that does not call ps 0, so an order would not reach it;
+ * -1: none. */
 static int absent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
@@ -145,7 +146,7 @@ static int64_t choose_step(const struct coordinator_state *c, enum checkpoint_sc
             last = c->train_steps;
     if (why != WHY_STEPS && c->own_lowest < 0)
         return -1;
-    if (lowest < 0) /* other servers have not called since they received their first values */
+    if (lowest < 0) /* other servers have not called since they received their initial values */
         lowest = c->own_lowest;
     if (why != WHY_STEPS && (!c->lockstep || is_still(c)))
         return lowest;
@@ -254,7 +255,8 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     k->not_before = c->awake + RETRY_MS * MS;
 }
 
-/* Numbers of servers in each state of the order; slot of a server in each failed state. */
+/* How far the servers are with the order: numbers of servers that hold their chunks and that have
+ * written their file, and for each kind of failure the slot of one server. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
     int diverged; /* the order failed because a parameter is not finite */
@@ -296,9 +298,9 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
 }
 
 /* Returns true if the order must be replaced. An order for a step far ahead yields to a requested
- * checkpoint. Any order but the last yields to the checkpoint of the best evaluation, at whose step
- * training stands. An order on request yields if training stands still before its step; the next
- * order is then for the present step. */
+ * checkpoint. While training stands at the step of the best evaluation, any order but the last
+ * yields to a checkpoint of that step. A requested order yields if training stands still before its
+ * step: the next order is then for the present step. */
 static bool must_yield(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;

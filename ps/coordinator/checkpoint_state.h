@@ -1,5 +1,6 @@
-/* ps/coordinator/checkpoint_state.h - the coordinator's record of the checkpoint that is being
- * made and of the last one. Private to the coordinator. */
+/* ps/coordinator/checkpoint_state.h - the coordinator's record of the checkpoint that is being made
+ * and of the last one. The awake clock does not advance while this process is paused
+ * (coordinator_state.h). Private to the coordinator. */
 #ifndef PS_COORDINATOR_CHECKPOINT_STATE_H
 #define PS_COORDINATOR_CHECKPOINT_STATE_H
 #include <stdint.h>
@@ -16,25 +17,27 @@ struct checkpoint_schedule {
     int64_t step, last_step; /* step of the checkpoint being made; step of the last one; -1: none */
     uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
     uint64_t to_release;     /* generation to release once the owner is checked; 0: none */
-    int64_t release_since, look_at; /* awake clock: time of that request; time of the next check */
-    int looks;                      /* `op` is a check of the folder's owner */
-    int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
-    /* factor by which the step of an order is further ahead of training; each order that arrives
-     * too late doubles it */
+    /* awake clock: time at which `to_release` was set; time of the next check */
+    int64_t release_since, look_at;
+    int looks;              /* `op` is a check of the folder's owner */
+    int n_files, hold_last; /* number of servers in the order; arg of the last action HOLD_LAST */
+    /* factor on the distance from training's step to the step of the next order; each order that
+     * arrives too late doubles it */
     int factor;
     int64_t ordered, taken_at, first_file; /* awake clock */
     /* awake clock: time of the first of several orders in a row that arrived too late, or met a
      * busy disk; 0: none */
     int64_t past_since;
     int64_t save_at, not_before, line; /* awake clock */
-    int64_t pace_at, pace_step, ahead; /* awake clock; steps of training in AHEAD_MS */
-    uint64_t wanted, accepted, given;  /* numbers of COMMANDs: received, accepted, answered */
-    uint32_t op;                       /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
+    /* pace_at: awake clock; ahead: steps that training makes in AHEAD_MS */
+    int64_t pace_at, pace_step, ahead;
+    uint64_t wanted, accepted, given; /* numbers of COMMANDs: received, accepted, answered */
+    uint32_t op;                      /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
     int64_t op_since;
     int no_last;  /* this process ends without the last checkpoint */
     int diverged; /* the last failed checkpoint had a parameter that is not finite */
     int overdue;  /* a checkpoint was due by steps while the last was being written */
-    int failed;   /* the last order was given up; a new order at once would fail, too */
+    int failed;   /* the last order was given up, and a new order at once would fail, too */
     /* the last order made no checkpoint; number of its files that a sweep saw, -1: no sweep yet */
     int unmade, n_swept;
 };

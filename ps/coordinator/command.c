@@ -35,8 +35,8 @@ static void remove_worker(struct coordinator_state *c, int index)
         w->remove = 1;
 }
 
-/* Returns true if the server already leaves and has been handing on its chunks for a while: a
- * repeated request ends the wait for them. */
+/* Returns true if the server is already leaving and has not handed on all its chunks for a while: a
+ * repeated request to drain it ends the wait for them. */
 static bool is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&
@@ -45,7 +45,7 @@ static bool is_too_slow(const struct coordinator_state *c, const struct coordina
 }
 
 /* Makes a server leave. A server that is silent at this time counts as gone: the operator has
- * checked it. */
+ * checked that it no longer runs. */
 static void drain(struct coordinator_state *c, int number)
 {
     struct coordinator_server *s = &coordinator_servers(c)[slot_of(c, number)];
@@ -79,7 +79,7 @@ void coordinator_command_begin(struct coordinator_state *c, const struct coordin
     }
 }
 
-/* Writes what a stop does. Returns false if there is nothing to stop. */
+/* Writes a sentence on the effect of a stop. Returns false if there is nothing to stop. */
 static bool stop_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
     bool has_job = c->generation && !reconfigure_all_done(c);

@@ -10,7 +10,7 @@ static size_t align_size(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* Computes the offsets in the block, which begins with the state itself. */
+/* Computes the offsets of the tables in the block, which begins with the struct itself. */
 static void lay_out(struct coordinator_state *c, int max_servers, int max_workers)
 {
     size_t s = (size_t)max_servers, w = (size_t)max_workers, bits = s * ((w + 7) / 8);
@@ -65,7 +65,7 @@ bool coordinator_add_action(struct coordinator_out *out, const struct coordinato
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line)
 {
     const struct coordinator_action a = {.kind = ACT_LINE, .line = *line};
-    if (out->n < COORDINATOR_MAX_ACTIONS - 8) /* other actions always find room */
+    if (out->n < COORDINATOR_MAX_ACTIONS - 8) /* the last 8 places are kept for other actions */
         coordinator_add_action(out, &a);
 }
 

@@ -11,8 +11,8 @@
  * the last generation that all servers entered (settled) are kept until the new one is settled.
  *
  * The generation's number is a term (base/term.h), whose epoch is recorded (DISK_EPOCH) before use.
- * If a report names another ps 0 (without a folder, or that lost it) with an epoch not below ours,
- * ours is raised, and a plan follows. A ps 0 that was replaced is FENCED.
+ * If a report names a generation of another ps 0 with an epoch not below that of this ps 0, then
+ * this ps 0 raises its epoch and makes a plan. A ps 0 that was replaced is FENCED.
  *
  * Owns: one flat block, the caller's; no pointer leads into or out of it. Threads: one at a
  *       time. */
@@ -32,11 +32,11 @@ struct coordinator_start {
     uint64_t incarnation;        /* random number of this process, not 0 */
     const char *address;         /* address of ps 0 */
     const struct hosts *servers; /* servers of the job at its start; ps 0 first */
-    int64_t save_steps, save_ms; /* 0: not by steps, not by time */
+    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
-    int min_workers, serves;     /* 0: one, once all have joined; servers stay after the job */
+    int min_workers, serves;     /* 0: all at first, one later; serves: stay after the job */
     int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
-    uint64_t epoch;              /* epoch of that claim, else of the last claim before; 0: none */
+    uint64_t epoch;              /* epoch of that claim, else of the folder's last claim; 0: none */
     int64_t last_step;           /* step of the checkpoint to resume from; -1: none */
     int has_all_steps;           /* the checkpoint has all steps of its job */
     int64_t done_ms; /* > 0: restarted; a finished job ends if no worker joins in this time */
@@ -56,12 +56,12 @@ enum coordinator_command_kind {
     X(START)     /* first event, sent one time */                                                  \
     X(TIMER)     /* the time of wake_ns has passed */                                              \
     X(CONTROL)   /* a server's whole state; `call` waits for the reply */                          \
-    X(CLOSED)    /* `call` can receive no reply any more */                                        \
-    X(JOB)       /* a first worker that fits asks to join; it retries */                           \
+    X(CLOSED)    /* the server has ended `call`, so no reply can reach it */                       \
+    X(JOB)       /* a first worker whose job fits asks to join; it retries */                      \
     X(WORKERS)   /* the complete list of workers */                                                \
     X(COMMAND)   /* a request of an operator, or of this process as it ends */                     \
     X(DISK)      /* the order `op` has ended */                                                    \
-    X(PLANNED)   /* the plan `op` was made, or could not be made */                                \
+    X(PLANNED)   /* the plan of the action PLAN `op` is in force, or could not be made */          \
     X(EVALUATED) /* a worker has evaluated the validation data or a part of them */
 enum coordinator_event_kind {
 #define X(name) COORDINATOR_##name,
@@ -71,7 +71,7 @@ enum coordinator_event_kind {
 
 struct coordinator_event {
     enum coordinator_event_kind kind;
-    int64_t lowest, highest; /* every event: versions of ps 0's own store, see net_control */
+    int64_t lowest, highest; /* versions of ps 0's own store, in every event; see net_control */
     uint64_t call;           /* CONTROL, CLOSED */
     uint32_t op;             /* DISK, PLANNED */
     enum status st;          /* DISK, PLANNED */
@@ -80,14 +80,14 @@ struct coordinator_event {
         const struct net_control *control;
         const struct net_evaluation *evaluation;
         struct {
-            int64_t train_steps, step; /* step: the job resumes here; 0: at its start */
+            int64_t train_steps, step; /* step: the job resumes from it; 0: a new job */
             int lockstep, from_checkpoint, lives_on; /* lives_on: job older than this process */
-            uint64_t claim; /* generation of another ps 0, which the worker was in; 0: none */
+            uint64_t claim; /* generation of another ps 0 in which the worker was; 0: none */
             int n_members;
             const int *member; /* NULL: 0 to n_members - 1 */
         } job;
         struct {
-            uint64_t generation, claim; /* generation of ps 0's store; workers' highest claim */
+            uint64_t generation, claim; /* generation of ps 0's store; highest claim of a worker */
             int n;
             const struct coordinator_worker_event *worker;
         } workers;
@@ -107,8 +107,8 @@ enum disk_task { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DI
 /* X(name): actions. */
 #define COORDINATOR_ACTIONS(X)                                                                     \
     X(REPLY)     /* reply to `call` at once; coordinator_view_fill_reply fills in the reply */     \
-    X(PLAN)      /* make the plan of coordinator_view_next_plan; PLANNED: it is in force */        \
-    X(DISK)      /* begin the order, then DISK; the state machine does not wait */                 \
+    X(PLAN)      /* make the plan of coordinator_view_next_plan; PLANNED reports the result */     \
+    X(DISK)      /* begin the order to the disk, without a wait; DISK reports its result */        \
     X(HOLD_LAST) /* ps 0's store holds back the last version (arg 1) or not (0) */                 \
     X(LINE)      /* log the line */                                                                \
     X(FAILED)    /* all workers failed: send COORDINATOR_FINISH, and exit with an error */         \
@@ -125,9 +125,9 @@ struct coordinator_action {
     enum coordinator_action_kind kind;
     uint32_t op;         /* PLAN, DISK */
     enum disk_task disk; /* DISK */
-    uint64_t call;       /* REPLY; never 0 */
+    uint64_t call;       /* REPLY: call to answer, never 0 */
     int server, arg;     /* REPLY: the server's slot, -1: refused; HOLD_LAST, FENCED */
-    uint64_t value; /* DISK_EPOCH: to record; DISK_FIND: find one older than this plan's; 0: any */
+    uint64_t value;   /* DISK_EPOCH: epoch; DISK_FIND: older than this plan's checkpoint, 0: any */
     const char *text; /* REPLY: reason of a refusal, or (arg 1) of a later retry; static; or NULL */
     struct coordinator_line line;
 };
@@ -141,7 +141,7 @@ struct coordinator_out {
 struct coordinator_state;
 size_t coordinator_bytes(int max_servers, int max_workers); /* bytes for coordinator_init */
 void coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
-/* Handles one event. now_ns is monotonic. `out` is the caller's. Actions that find no room in it
+/* Handles one event. now_ns is monotonic. `out` is the caller's. Actions that do not fit into it
  * follow in the next step, which wake_ns then requests at once. */
 void coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
                       int64_t now_ns, struct coordinator_out *out);

@@ -41,7 +41,7 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_
         if (name) {
             struct checkpoint_restore *before = l->disk_found;
             l->disk_found = found;
-            found = before; /* closed below, which may last long */
+            found = before; /* closed below without the locks, because that may last long */
             snprintf(l->disk_name, sizeof l->disk_name, "%s", name);
         }
         coordinator_shell_post(l, m);
@@ -96,9 +96,9 @@ static bool wait_until(void *ctx, int64_t until_ns)
     return stopping;
 }
 
-/* Protects the checkpoints in use from a sweep after a late manifest, which may be newer: the
- * checkpoint of the plan in force, which servers read until all are in its generation, and one that
- * was found and is planned next. */
+/* Protects the checkpoints in use, because the sweep after a late manifest would delete older ones:
+ * the checkpoint of the plan in force, which servers read until all are in its generation, and a
+ * found checkpoint, which the next plan uses. */
 static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_sweep *sweep_folder)
 {
     pthread_mutex_lock(&d->lock);

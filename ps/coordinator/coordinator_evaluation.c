@@ -10,7 +10,7 @@ void coordinator_evaluation_report(struct coordinator_shell *l,
     const struct coordinator_mail m = {.kind = COORDINATOR_EVALUATED, .evaluation = *evaluation};
     pthread_mutex_lock(&l->lock);
     enum evaluation_go verdict = evaluation_verdict(l->state, evaluation, out);
-    /* Without room for its mail, the worker sends the evaluation again. */
+    /* If the mailbox is full, the worker sends the evaluation again later. */
     if (verdict == EVALUATION_NEW && l->n_mail < COORDINATOR_MAX_MAIL)
         coordinator_shell_post(l, &m);
     out->again = verdict != EVALUATION_GO;

@@ -21,7 +21,7 @@ struct coordinator_folders {
     int n;
     struct coordinator_folder *list;
     uint64_t version; /* changes with every change of the list */
-    /* reason why the file asked for last does not exist, or is not known yet */
+    /* why the file that was checked last does not exist, or why that is not known yet */
     char why[MANIFEST_WHY_BYTES];
 };
 

@@ -37,7 +37,7 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
 
 /* Functions of coordinator.c. */
 bool coordinator_add_action(struct coordinator_out *out,
-                            const struct coordinator_action *a); /* returns false: no room */
+                            const struct coordinator_action *a); /* false: `out` is full */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
 /* Orders work on the disk. *op becomes the number that its DISK event will have. */
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
@@ -54,7 +54,7 @@ void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_o
 
 /* Functions of server_registry.c. */
 int server_registry_find(const struct coordinator_state *c, const char *address); /* -1: none */
-int server_registry_add(struct coordinator_state *c, const char *address);        /* -1: no room */
+int server_registry_add(struct coordinator_state *c, const char *address);        /* -1: full */
 /* Records a server's report, and answers its previous call if that still waits. */
 void server_registry_control(struct coordinator_state *c, const struct coordinator_event *e,
                              struct coordinator_out *out);

@@ -82,7 +82,7 @@ static void server_text(const struct text *t)
                  TERM_ARG((uint64_t)l->arg[0]));
 }
 
-/* Writes the servers that the change waits for, a few at most. */
+/* Writes the addresses of the servers that the change waits for, at most a few of them. */
 static void behind_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
     int n = 0, more = 0;

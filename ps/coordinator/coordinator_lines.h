@@ -63,8 +63,9 @@ enum { LINE_ENDS = 1 }; /* training makes no step after the checkpoint */
 
 struct coordinator_line {
     enum coordinator_line_id id;
-    /* slot, index; -1: none. In LINE_SERVER_LOST, worker is 1 if the server was restarted, 2 if it
-     * was given up. In lines about a checkpoint that was given up, worker may be LINE_ENDS */
+    /* slot of a server, index of a worker; -1: none. In LINE_SERVER_LOST, worker is 1 if the server
+     * was restarted, 2 if it was given up. In lines about a checkpoint that was given up, worker
+     * may be LINE_ENDS */
     int server, worker;
     int64_t arg[3];
 };

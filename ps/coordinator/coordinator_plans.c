@@ -1,7 +1,7 @@
 /* ps/coordinator/coordinator_plans.c - plans as data (coordinator_shell_impl.h). The coordinator
- * names members, servers and the step or checkpoint to resume from; this file makes the tables. It
- * keeps the newest plans: the plan in force, and plans whose chunks or checkpoints are still in
- * use. */
+ * names members, servers and the step or checkpoint to resume from; this file makes the plan's
+ * lists of chunks and members. It keeps the newest plans: the plan in force, and plans whose chunks
+ * or checkpoints are still in use. */
 #include "base/log.h"
 #include "checkpoint/job_check.h"
 #include "checkpoint/names.h"

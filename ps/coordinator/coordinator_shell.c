@@ -141,7 +141,7 @@ static void carry_out(struct coordinator_shell *l, const struct coordinator_acti
     }
 }
 
-/* Steps the state, and once more with the result of a PLAN, which only replies may follow. */
+/* Steps the state. carry_out() of a PLAN steps it again, so only replies may follow a PLAN. */
 static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
     struct generation_state own;
@@ -591,7 +591,7 @@ bool coordinator_shell_finish(struct coordinator_shell *l)
         ;
     deadline = clock_deadline_ns(ANNOUNCE_END_MS);
     while (coordinator_view_is_unheard(l->state) && clock_now_ns() < deadline) {
-        int64_t soon = clock_deadline_ns(20); /* time until which an ended call counts as present */
+        int64_t soon = clock_deadline_ns(20); /* a server whose call ended is present until then */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
     bool lacks_last = coordinator_view_lacks_last(l->state);

@@ -19,11 +19,12 @@ struct service;
 
 /* Callbacks of a region (ps/region/region.h); takes_job and parent_at are called under a lock. */
 struct coordinator_region_hooks {
-    /* Checks the job of a first join. restored: the checkpoint's record of the parent; its
-     * fields are unknown without a checkpoint. */
+    /* Checks the job of a first join. restored: the parent's version as the restored checkpoint
+     * records it; without a checkpoint its fields are unknown. */
     enum status (*takes_job)(void *ctx, const struct net_join *join,
                              const struct checkpoint_parent_version *restored);
-    /* Completes a plan that is being made. restored: the checkpoint's record of the parent. */
+    /* Completes a plan that is being made. restored: the parent's version as the restored
+     * checkpoint records it. */
     void (*plans)(void *ctx, struct net_plan *plan,
                   const struct checkpoint_parent_version *restored);
     /* Returns the parent's version at a step of the region, for the manifest. */
@@ -34,13 +35,13 @@ struct coordinator_region_hooks {
 
 struct coordinator_shell_config {
     struct service *service;
-    const char *folder;                 /* folder of checkpoints, borrowed for ever; NULL: none */
-    const char *folder_id;              /* id of the folder, borrowed for ever; empty: none */
-    const struct hosts *hosts;          /* hosts of --ps_hosts, borrowed for ever */
-    const struct hosts *servers;        /* servers at the job's start; borrowed for create */
-    int64_t save_steps, save_ms;        /* 0: not by steps, not by time */
-    int keep;                           /* number of checkpoints kept; 0: all */
-    const char *restore_path;           /* path of --restore, borrowed for ever; NULL: not given */
+    const char *folder;          /* folder of checkpoints, borrowed for ever; NULL: none */
+    const char *folder_id;       /* id of the folder, borrowed for ever; empty: none */
+    const struct hosts *hosts;   /* hosts of --ps_hosts, borrowed for ever */
+    const struct hosts *servers; /* servers at the job's start; borrowed for create */
+    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
+    int keep;                    /* number of checkpoints kept; 0: all */
+    const char *restore_path;    /* path of --restore, borrowed for ever; NULL: not given */
     struct checkpoint_restore *restore; /* checkpoint to resume from, owned; NULL: none */
     char restored[CONTROL_TEXT_BYTES];  /* name of that checkpoint in the plan */
     /* at first the folder's history, later that of the last plan */
@@ -58,7 +59,7 @@ struct coordinator_shell_config {
      * answer. */
     void (*fenced)(void *ctx, int is_unsure);
     void (*done)(void *ctx);   /* the job has all its steps, and no worker is left to end it */
-    void (*failed)(void *ctx); /* all its workers ended with an error; logged */
+    void (*failed)(void *ctx); /* all workers of the job ended with an error; already logged */
     const struct coordinator_region_hooks *region; /* borrowed for ever; NULL: not a region */
     void *ctx;
 };
@@ -79,7 +80,7 @@ void coordinator_shell_request(struct coordinator_shell *l); /* requests a check
  * ST_MISMATCH, with a sentence: the job does not fit the checkpoint to resume from. ST_RANGE. */
 enum status coordinator_plans_first_join(struct coordinator_shell *l, const struct net_join *join,
                                          char *why, size_t why_bytes);
-/* Passes on another server's report; cfg.reply answers it, now or later. */
+/* Passes another server's report to the coordinator; cfg.reply answers it, now or later. */
 void coordinator_shell_control(struct coordinator_shell *l, const struct net_control *request,
                                uint64_t call);
 void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call);
@@ -118,7 +119,8 @@ struct coordinator_plans_snapshot {
     int64_t next_ms;                 /* see coordinator_view_next_ms */
     uint64_t incarnation;            /* number of this process, as in its folder's lease */
     bool is_ending;                  /* this process is shutting down */
-    /* checkpoints that coordinator_shell_request requested; those that are made or given up */
+    /* numbers of checkpoints that coordinator_shell_request requested, and of those that were made
+     * or given up */
     uint64_t wanted, given;
 };
 enum status coordinator_plans_snapshot(struct coordinator_shell *l,

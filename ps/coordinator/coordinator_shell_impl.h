@@ -44,7 +44,7 @@ struct coordinator_disk_request {
     struct checkpoint_id before;        /* FIND: checkpoints older than this; generation 0: all */
     struct checkpoint_history history;  /* FIND: see struct checkpoint_restore_query */
     struct best_evaluation best;        /* BEST */
-    int lists, searches; /* the order also lists kept checkpoints; it searches for a first job */
+    int lists, searches; /* lists: also list the kept checkpoints; searches: for a first job */
 };
 
 /* Checkpoints that are complete or may become so; newest first. */
@@ -117,7 +117,7 @@ void coordinator_folders_note(struct coordinator_shell *l, const struct net_cont
 enum status coordinator_folders_copy(const struct coordinator_shell *l,
                                      struct coordinator_folders *out);
 void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, int64_t step);
-/* Fills a reply, which borrows `room`. */
+/* Fills a reply with the kept checkpoints; it points into `room`. */
 void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_control_reply *reply,
                                     struct coordinator_saved *room);
 /* Returns false, with the reason, while a first job must wait for servers' reports of their

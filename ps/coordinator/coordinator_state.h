@@ -20,7 +20,7 @@ enum coordinator_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
 
 enum server_life {
     LIFE_NONE,     /* a free slot */
-    LIFE_EXPECTED, /* named by the plan or the first list, without a call to this ps 0 */
+    LIFE_EXPECTED, /* named by the plan or the first list; has not called this ps 0 yet */
     LIFE_KNOWN     /* the server has called */
 };
 
@@ -63,14 +63,15 @@ struct coordinator_worker {
     int8_t wanted;     /* the worker asked to join before the plan named it */
     int8_t remove;     /* an operator asked to remove any process of this index */
     int8_t late;       /* the worker was late when the Stop was sent */
-    int missed_by;     /* slot of a server that misses the worker; -1: none */
-    int8_t heard;      /* a server that misses the worker had contact in this generation */
+    int missed_by;     /* slot of a server that misses the worker (has no stream to it); -1: none */
+    int8_t heard;      /* a server that misses the worker had contact with it in this generation */
     int8_t came;       /* the worker joined at a server that misses it, but sent nothing yet */
     int64_t joined_at; /* awake clock */
     /* awake clock: start of the worker's absence at any server; INT64_MAX: present */
     int64_t since;
-    int64_t contact;   /* awake clock: last contact with ps 0, in any generation */
-    int64_t left_step; /* step of a plan that left out the worker without its failure; -1: none */
+    int64_t contact; /* awake clock: last contact with ps 0, in any generation */
+    /* step of a plan that left out the worker although it had not failed; -1: none */
+    int64_t left_step;
     /* exclusion of a worker that did not reach a server: its end (awake clock), its length */
     int64_t refused_until, refuse_ms;
     uint64_t refused; /* incarnation that is excluded */
@@ -86,21 +87,24 @@ struct coordinator_state {
     size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at,
         contact_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
-    uint64_t incarnation, epoch, recorded; /* epoch: to be recorded; recorded: in use by plans */
-    uint64_t n, ignored; /* number n in the last plan's term; last claim that was not believed */
+    /* epoch: for the next plans, once recorded; recorded: highest one in the folder */
+    uint64_t incarnation, epoch, recorded;
+    /* n of the last plan's generation (epoch.n); last claim that was refused as not credible */
+    uint64_t n, ignored;
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
     int serves; /* the servers stay after the job */
 
-    int64_t now, awake; /* monotonic clock; the same without pauses of this process */
+    int64_t now, awake; /* monotonic clock; awake clock: without pauses of this process */
     int64_t began;      /* awake clock: start of this process */
-    int64_t own_lowest, own_highest, moved; /* moved: awake clock, their last change */
-    uint32_t ops;                           /* number of orders so far */
-    uint64_t number;                        /* number of the state that replies report */
+    /* versions of ps 0's own chunks; awake clock: their last change */
+    int64_t own_lowest, own_highest, moved;
+    uint32_t ops;    /* number of orders so far */
+    uint64_t number; /* number of the state that replies report */
 
     enum coordinator_phase phase;
     enum coordinator_pending pending;
-    uint32_t op, epoch_op; /* numbers of orders: the pending work; DISK_EPOCH; 0: none */
+    uint32_t op, epoch_op; /* numbers of orders: of the pending work, of DISK_EPOCH; 0: none */
     int64_t pending_since;
     enum status failed, epoch_failed; /* errors of the last find or plan, and of the last epoch */
     int64_t not_before, epoch_at;     /* awake clock: next attempts */
@@ -116,7 +120,8 @@ struct coordinator_state {
     uint64_t stop; /* number of the last Stop */
     /* awake clock: time at which the generation settled; time at which the Stop was sent */
     int64_t begun, stopped;
-    int64_t entered, line;            /* awake clock: start of this phase; next line about it */
+    /* awake clock: start of this phase; time of the next log line about it */
+    int64_t entered, line;
     enum coordinator_line_id failure; /* failure already logged in this phase, and its status */
     enum status failure_st;
     int redo;        /* a restarted server may have begun the generation before its restart */

@@ -13,7 +13,7 @@ enum {
     OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within this time */
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
     LINE_MS = 5000,        /* interval of the lines about a wait */
-    REJOIN_MS = 10000,     /* least time for a live worker to enter a new generation */
+    REJOIN_MS = 10000,     /* a live worker has at least this time to enter a new generation */
     SPEAK_MS = 2000,       /* time from a worker's entry to its first message */
     RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
     ANSWER_MS = 3000,      /* time for a server to accept an order */
@@ -26,7 +26,7 @@ enum {
     LAST_MS = 30000,   /* at the end: time for all to stop, and for the snapshot */
     WRITE_MS = 300000, /* time for the slowest file after the first, and for the manifest */
     BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
-    LOOK_MS = 1000,    /* most time that the awake clock counts between two steps */
+    LOOK_MS = 1000,    /* most time by which the awake clock advances between two steps */
     STEP_MS = 500,     /* longest interval between two steps */
     REFUSE_MS = 10000, /* time for which a worker that did not reach a server may not join */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */

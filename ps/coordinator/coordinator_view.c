@@ -100,7 +100,8 @@ int coordinator_view_n_servers(const struct coordinator_state *c)
     return c->n_slots;
 }
 
-/* Returns true for a server with chunks that is silent for ms while training makes no step. */
+/* Returns true for a server with chunks that has been silent for at least `ms` while training makes
+ * no step. */
 static bool holds_up(const struct coordinator_state *c, const struct coordinator_server *s,
                      int64_t ms)
 {

@@ -1,6 +1,5 @@
-/* ps/coordinator/coordinator_view.h - queries of a coordinator's state: the data that its
- * actions refer to, and reports for other parts.
- * Threads, errors: as coordinator.h. */
+/* ps/coordinator/coordinator_view.h - queries of a coordinator's state: the data that its actions
+ * refer to, and reports for other parts of the program. Threads and errors: see coordinator.h. */
 #ifndef PS_COORDINATOR_COORDINATOR_VIEW_H
 #define PS_COORDINATOR_COORDINATOR_VIEW_H
 #include "ps/coordinator/coordinator.h"
@@ -77,7 +76,7 @@ enum coordinator_server_kind {
     SERVER_NONE
 };
 struct coordinator_server_view {
-    int number;                        /* number in the plan in force; -1: it has no place in it */
+    int number;                        /* number in the plan in force; -1: the plan lacks it */
     enum coordinator_server_kind kind; /* NONE: not worth a line */
     int64_t heard_ms, up_ms;           /* time since its last call, its first; -1: never */
 };

@@ -6,8 +6,8 @@
  * than all losses before, a checkpoint of the step is made at once. The evaluation becomes the best
  * once that checkpoint is written and recorded. If as many evaluations as the worker requires
  * brought no lower loss, the job ends at that step: a Stop, and a plan without further steps. Both
- * decisions depend on the best evaluation and the step alone, so that a restarted ps 0 makes the
- * same decisions. */
+ * decisions depend on the best evaluation and the step alone, so a restarted ps 0 makes the same
+ * decisions. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <math.h>
 #include <stdbool.h>
@@ -189,7 +189,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
     const struct checkpoint_schedule *k = &c->ckpt;
     if (!s->next.known)
         return;
-    if (s->op) { /* the longest time that a disk that hangs delays an evaluation */
+    if (s->op) { /* a disk that hangs delays an evaluation for WRITE_MS at most */
         coordinator_wake_at(c, out, k->op_since + WRITE_MS * MS);
         if (c->awake - k->op_since >= WRITE_MS * MS)
             drop_next_best(c, out);

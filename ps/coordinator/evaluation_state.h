@@ -1,5 +1,5 @@
 /* ps/coordinator/evaluation_state.h - the coordinator's record of evaluations of the validation
- * data (evaluation.c). Private to the coordinator. */
+ * data (evaluation.c). The awake clock: see coordinator_state.h. Private to the coordinator. */
 #ifndef PS_COORDINATOR_EVALUATION_STATE_H
 #define PS_COORDINATOR_EVALUATION_STATE_H
 #include "ps/coordinator/coordinator_values.h"
@@ -12,25 +12,27 @@ struct evaluation_part {
 };
 
 struct evaluation_state {
-    uint64_t generation, ps0; /* generation and ps 0 of the last evaluation; 0: none yet */
+    /* generation of the last evaluation, and incarnation of its ps 0; 0: none yet */
+    uint64_t generation, ps0;
     int64_t step;
     int n_parts, n_heard;
     struct job_validation data;
     int64_t n, right; /* sums over all parts, valid once all were reported */
     double loss;
     struct best_evaluation best;
-    /* evaluation that is the best once its checkpoint is written and recorded; known 0: none */
+    /* evaluation that becomes the best once its checkpoint is written and recorded; known 0:
+     * none */
     struct best_evaluation next;
     int taken;     /* all servers hold the chunks of `next` */
     int64_t since; /* awake clock: time at which the checkpoint of `next` was requested */
-    uint32_t op;   /* DISK_BEST of `ordered`; until it ends no checkpoint is begun, since its sweep
-                      would delete files of `ordered`; 0: none */
+    uint32_t op;   /* number of the order DISK_BEST of `ordered`; 0: none. Until the order ends no
+                      checkpoint begins, since the sweep after a checkpoint would delete files of
+                      `ordered` */
     struct best_evaluation ordered; /* known 0: training rolled back to an earlier step */
     int64_t from; /* evaluations are counted from this step if no best exists for these data */
     int ends;     /* the job ends at `end_step`: n_since evaluations brought no lower loss */
     int64_t end_step, n_since;
-    int ended; /* the job has ended early, at train_steps; generations above `ended_in` have this
-                  end */
+    int ended; /* the job has ended early, at train_steps, in all generations above `ended_in` */
     uint64_t ended_in;
 };
 

@@ -108,8 +108,8 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
     int waits = from->waits;
     if (!w->in_plan && from->failed && from->incarnation == w->incarnation)
         w->left_step = -1; /* the worker's error arrived after the worker was found absent */
-    /* While ps 0 is not in the plan's generation yet, members join in the one before. A worker that
-     * finished there and was restarted counts only if the plan rolls back. */
+    /* While ps 0 is not in the plan's generation yet, members join in the generation before it. A
+     * worker that finished there and was restarted counts only if the plan rolls back. */
     bool is_out = from->done && c->plan_source == PLAN_MEMORY;
     if (!is_present)
         waits |= !w->in_plan && from->asked && !is_out && from->missing_ms < REJOIN_MS;
@@ -219,7 +219,8 @@ static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_wo
         return LOT_REMOVED;
     if (w->leaving)
         return LOT_LEAVES;
-    if (c->stop_asked && has_never_joined(c, w)) /* the job's end does not wait */
+    /* an ordered end of the job does not wait for such a worker */
+    if (c->stop_asked && has_never_joined(c, w))
         return LOT_NONE;
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
 }

@@ -10,8 +10,8 @@ enum {
     RETRY_MS = 500,
     FIRST_LINE_MS = 1000, /* a shorter absence of ps 0 is not logged */
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
-    SILENT_MS = 17000,    /* at the end: ps 0 is gone after this time, longer than a call */
-    ENDED_MS = 1000,      /* at the end: the same, if the job has all its steps */
+    SILENT_MS = 17000,    /* at the end: a ps 0 silent for so long, longer than a call, is gone */
+    ENDED_MS = 1000,      /* at the end: the same time for a job that has all its steps */
     GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a message */
 };
 

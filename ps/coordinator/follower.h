@@ -133,8 +133,8 @@ void follower_step(struct follower *f, const struct follower_event *e, int64_t n
 /* Writes the whole state, except for this server's address and number and the missing workers,
  * which the caller adds. */
 void follower_request(const struct follower *f, struct net_control *out);
-/* Returns true at the end if ps 0 has reported all that it had to report or is gone, or if
- * there is nothing here to save. */
+/* Returns true if this server, at its end, need not wait for ps 0 any more: ps 0 has reported all
+ * that it had to report or is gone, or this server has nothing to save. */
 bool follower_is_heard(const struct follower *f, int64_t now_ns);
 
 #endif

@@ -27,7 +27,7 @@ enum {
     CALL_MS = 12000,    /* longer than ps 0 waits to answer without news */
     LAST_MS = 60000,    /* time limit of the last checkpoint */
     LOOK_MS = 500,      /* interval of the checks for the last checkpoint */
-    LOOK_END_MS = 2000, /* time for a read of the folder, at the end */
+    LOOK_END_MS = 2000, /* at the end: time limit of a read of the folder */
 };
 
 struct follower_shell {
@@ -45,8 +45,8 @@ struct follower_shell {
     uint64_t added;                        /* order whose part own_folder has recorded */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
-    int says_folder;                       /* a line on the kind of folder is due */
-    uint64_t kept_number; /* last reply whose kept checkpoints own_folder was given */
+    int says_folder;      /* a log line is due: whether this server's folder is its own or ps 0's */
+    uint64_t kept_number; /* last reply whose list of kept checkpoints own_folder has received */
     uint64_t kept_ps0;    /* incarnation of the ps 0 that sent this reply */
 
     pthread_mutex_t lock; /* guards all fields below */
@@ -353,7 +353,8 @@ static bool note_folder(struct follower_shell *f)
 static void fill_folder(struct follower_shell *f, struct net_control *out)
 {
     if (f->cfg.own_folder) {
-        sort_folder(f); /* own_folder may have read the id since */
+        /* own_folder may have read the folder's id after the last call of sort_folder */
+        sort_folder(f);
         out->knows_parts = own_folder_parts(f->cfg.own_folder, &out->parts, &out->n_parts);
     }
     snprintf(out->folder, sizeof out->folder, "%s", f->folder_id);

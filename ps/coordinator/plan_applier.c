@@ -30,12 +30,13 @@ struct plan_applier {
     pthread_cond_t wake;
     struct net_plan *next;              /* next plan to apply; NULL: none */
     struct checkpoint_restore *restore; /* checkpoint for that plan; NULL: the one that it names */
-    uint64_t asked, taken; /* generations of the last plan and of the plan applied last */
-    uint64_t busy;         /* generation being applied; 0: none */
-    uint64_t failing;      /* generation of the plan that failed last; 0: no plan failed */
-    int64_t failing_ns;    /* time of that plan's first failure */
-    int64_t again_ms;      /* back-off until the plan's next try */
-    uint64_t unreadable;   /* generation of the plan whose checkpoint cannot be read; 0: none */
+    /* generations of the plan that was ordered last and of the plan that was applied last */
+    uint64_t asked, taken;
+    uint64_t busy;       /* generation being applied; 0: none */
+    uint64_t failing;    /* generation of the plan that failed last; 0: no plan failed */
+    int64_t failing_ns;  /* time of that plan's first failure */
+    int64_t again_ms;    /* back-off until the plan's next try */
+    uint64_t unreadable; /* generation of the plan whose checkpoint cannot be read; 0: none */
     int stopping;
 };
 
@@ -210,7 +211,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     struct net_plan *copy = NULL;
     pthread_mutex_lock(&t->lock);
     int wanted = t->asked != plan->generation;
-    /* the order is not repeated */
+    /* ps 0 orders a plan one time only, so this function must not drop it */
     while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) {
         LOG_FEW("no memory for the plan of generation " TERM_FMT "; retrying",
                 TERM_ARG(plan->generation));

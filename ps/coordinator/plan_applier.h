@@ -16,10 +16,10 @@
 
 struct plan_applier_config {
     struct service *service;
-    const char *folder;         /* folder of the manifests in plans; both borrowed for ever */
+    const char *folder; /* folder of the manifests that plans name; both borrowed for ever */
     const char *restore_folder; /* folder if the name ends with PLAN_RESTORE_MARK */
     const char *address;        /* address of this server; borrowed for ever */
-    void (*changed)(void *ctx); /* a plan was applied, or could not be */
+    void (*changed)(void *ctx); /* a plan was applied, or could not be applied */
     void *ctx;
 };
 
@@ -28,7 +28,8 @@ enum status plan_applier_create(const struct plan_applier_config *cfg, struct pl
 void plan_applier_destroy(struct plan_applier *t); /* NULL is allowed; cancels a fetch of chunks */
 /* Replaces the plan by a copy of this one. If this plan is under way or applied, it is not begun
  * again. If another plan is under way, it fetches no more chunks. restore: checkpoint to resume
- * from, owned from now on; NULL: the one that the plan names. Waits while memory is lacking. */
+ * from, owned from now on; NULL: the checkpoint that the plan names. Waits while memory is
+ * lacking. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
                        struct checkpoint_restore *restore);
 /* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;

@@ -42,12 +42,12 @@ bool reconfigure_all_done(const struct coordinator_state *c)
     return n > 0;
 }
 
-/* Returns the step that all servers have; -1: a server lacks its first values. */
+/* Returns the step that all servers have; -1: a server lacks its initial values. */
 static int64_t lowest_of_all(const struct coordinator_state *c)
 {
     int64_t lowest = server_registry_lowest(c);
-    return lowest < 0 ? c->own_lowest /* servers have not called since they got values */
-                      : lowest;
+    /* other servers have not called since they received initial values */
+    return lowest < 0 ? c->own_lowest : lowest;
 }
 
 static bool has_steps_left(const struct coordinator_state *c)
@@ -263,8 +263,8 @@ static void order_find(struct coordinator_state *c, struct coordinator_out *out)
     coordinator_order_disk(c, out, DISK_FIND, &c->op);
 }
 
-/* Decides from which step or checkpoint the next generation resumes. `lost`: slot of a server
- * whose chunks are lost; -1. */
+/* Decides from which step or checkpoint the next generation resumes. `lost`: slot of a server whose
+ * chunks are lost; -1: none. */
 static void decide_source(struct coordinator_state *c, int lost, struct coordinator_out *out)
 {
     struct failure_detector_census census;
@@ -278,7 +278,7 @@ static void decide_source(struct coordinator_state *c, int lost, struct coordina
     /* no worker can join, and all count as present */
     int cannot_begin = again && !c->workers_generation && c->failed != ST_OK;
     if (c->stop_asked && (census.n_next == 0 || cannot_begin) &&
-        !c->serves) /* --serve: the next worker ends it */
+        !c->serves) /* if --serve is set, the next worker ends the job */
         end_without_workers(c, out);
     else if (!goes_on && !c->finishing)
         end_if_failed(c, out);
@@ -329,7 +329,7 @@ static bool all_inside(const struct coordinator_state *c)
     return true;
 }
 
-/* Plans a generation from the checkpoint that a find returned. */
+/* Plans a generation from the checkpoint that the order FIND returned. */
 static void plan_found(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct failure_detector_census census;
@@ -465,8 +465,8 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
         coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY) {
         evaluation_rewind(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
-        /* The find does not return the checkpoint's generation, so a checkpoint of the last step is
-         * made again. */
+        /* The order FIND does not return the checkpoint's generation, so a checkpoint of the last
+         * step is made again. */
         c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT
                                 ? checkpoint_schedule_counts(c, c->eval.ended_in, c->next_step)
                                 : -1;
@@ -481,7 +481,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
     c->plan_source = c->next_source;
     c->plan_step = c->next_step;
     failure_detector_begin(c, is_raised);
-    c->ckpt.hold_last = c->has_folder; /* same as in a new store */
+    c->ckpt.hold_last = c->has_folder; /* each new store begins with this setting */
     c->redo = 0;
     enter_phase(c, PHASE_BEGINNING);
 }
@@ -529,8 +529,8 @@ void reconfigure_on_job(struct coordinator_state *c, const struct coordinator_ev
     order_plan(c, e->job.from_checkpoint ? PLAN_CHECKPOINT : PLAN_FIRST, e->job.step, out);
 }
 
-/* Returns true if this failure was logged. A failed find or plan is retried often: it is logged one
- * time, and again if the failure differs. */
+/* Returns true if this failure was logged. A failed order FIND or a failed plan is retried often:
+ * it is logged one time, and again if the failure differs. */
 static bool was_logged(struct coordinator_state *c, const struct coordinator_line *l)
 {
     if (l->id != WAIT_FIND_FAILED && l->id != WAIT_PLAN_FAILED)

@@ -87,8 +87,8 @@ int64_t server_registry_lowest(const struct coordinator_state *c)
     return lowest == INT64_MAX ? -1 : lowest;
 }
 
-/* Ignores servers that report all steps, as a server without chunks does, unless all servers report
- * them. */
+/* Returns the highest version of all servers. Ignores servers that report all steps, as a server
+ * without chunks does, unless all servers report all steps. */
 int64_t server_registry_highest(const struct coordinator_state *c)
 {
     int64_t highest = c->own_lowest < c->train_steps ? c->own_highest : -2;

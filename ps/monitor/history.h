@@ -10,7 +10,7 @@
 enum { HISTORY_POINTS = 512 }; /* even */
 
 struct history_point {
-    double unix_s;  /* time of its end */
+    double unix_s;  /* time at which the point ends */
     double seconds; /* duration that the point covers */
     int64_t step;   /* step at that time; -1: none yet */
     double loss_sum;
@@ -20,7 +20,8 @@ struct history_point {
 
 struct history {
     int n;
-    int n_each, n_last; /* additions in a full point, and in the last one; zeros: none yet */
+    /* numbers of additions that a full point covers, and that the last point covers; 0: none yet */
+    int n_each, n_last;
     struct history_point point[HISTORY_POINTS];
 };
 

@@ -21,7 +21,7 @@ enum {
     LOOK_MS = 500,
     FRESH_MS = 1000,
     STALL_S = 60,    /* least duration of a stall in seconds */
-    STALL_STEPS = 10 /* least duration of a stall in mean steps */
+    STALL_STEPS = 10 /* least duration of a stall, in mean durations of a step */
 };
 
 static double unix_now(void)
@@ -50,8 +50,8 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     run_unref(run);
 }
 
-/* Counts the steps and samples since the last pulse. In the first generation seen here, all steps
- * since its begin are counted. */
+/* Counts the steps and samples since the last pulse. In the first generation that this server sees,
+ * all steps since its beginning are counted. */
 static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse *p)
 {
     bool is_first = before->generation == 0 || before->step < 0;
@@ -66,8 +66,8 @@ static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse
         p->samples += (int64_t)(p->position - position);
 }
 
-/* Notes when the step has grown. A new generation alone does not count: otherwise many in a row
- * would hide that the job stands still. */
+/* Records the time when the step has grown. A new generation alone does not count: otherwise many
+ * generations in a row would hide that the job stands still. */
 static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 {
     const struct monitor_pulse *before = &m->window[0];
@@ -245,7 +245,7 @@ void monitor_look(struct ps_monitor *m)
     m->status = status;
     m->status_ns = clock_now_ns();
     service_stats(m->cfg.service, &m->stats);
-    if (m->stats.no_chunks) /* the status contains the job's last step there */
+    if (m->stats.no_chunks) /* a server without chunks has the job's last step in the status */
         m->status.step = -1;
     find_saved(m);
     monitor_see_workers(m);
@@ -298,8 +298,8 @@ bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
     return false;
 }
 
-/* Names the missing workers at once, although the server has done its part and they may return in
- * time. After 3 s without a step it instead names the programs that training waits for, as a
+/* Names the missing workers at once, even though this server is healthy and the workers may return
+ * in time. After 3 s without a step it instead names the programs that training waits for, as a
  * worker's log line does. */
 static void write_missing(FILE *f, const struct net_status *s)
 {

@@ -48,10 +48,10 @@ struct ps_monitor {
     int64_t start_ns;
     struct monitor_pulse window[MONITOR_WINDOW]; /* [n_window] newest first */
     int n_window;
-    int64_t moved_ns;             /* time of the last new step, or of the job's arrival; 0: none */
-    double moved_unix_s;          /* moved_ns as Unix time */
+    int64_t moved_ns;    /* time of the last new step, or of the job's appearance here; 0: none */
+    double moved_unix_s; /* moved_ns as Unix time */
     int64_t paced_step, paced_ns; /* step and time from which the generation's pace is measured */
-    double step_s;                /* duration of a step, up to the last move; 0: unknown */
+    double step_s;                /* mean duration of a step until the last new step; 0: unknown */
     struct history history;
     struct net_status status; /* copy of the status */
     int64_t status_ns;        /* time of that copy; 0: no copy yet */

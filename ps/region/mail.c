@@ -144,7 +144,7 @@ static struct letter *await_letter(struct mail *m)
     return l;
 }
 
-/* Collects the letters of one call: `first`, and the letters directly behind it that may go in the
+/* Collects the letters of one call: `first`, and the letters directly after it that may go in the
  * same call. */
 static int gather_letters(struct mail *m, const struct letter *first, int most)
 {

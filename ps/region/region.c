@@ -44,7 +44,8 @@ bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
     const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
-    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* adopted before, and made again */
+    /* a chunk that adopted this version before makes the version again */
+    for (int i = 0; pieces && i < r->chunks->n_chunks; i++)
         must |= pieces[i].adopted == version;
     return must;
 }
@@ -60,7 +61,7 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
 
 /* Records a made version. The contribution to a gate is the first version of the chunk that is made
  * in the last `overlap` versions before the gate, or at the latest the gate's version. While the
- * parent's step is unknown, it is the version that waits. */
+ * parent's step is unknown, the contribution is the version that waits. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -88,8 +89,8 @@ static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Stores a first value of a chunk: in `base`, or in the chunk's proposal while the exchange that
- * ends still uses `base`. */
+/* Stores the initial value of a chunk: in `base`, or in the chunk's `proposal` while the exchange
+ * that is ending still uses `base`. */
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -274,7 +275,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     }
     int64_t version = p->waiting;
     /* Two versions become exactly the parent's version: the contributed one, and the job's last
-     * one. Adding a difference to the computed value might lead to other bits. */
+     * one. Adding a difference to the computed value might result in other bits. */
     int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = last || (counted && version == p->sent_at);
@@ -349,8 +350,8 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
     return st;
 }
 
-/* Returns the time since since_ns, but not more than the time since the job began. The caller holds
- * the lock. */
+/* Returns the time that has passed since `since_ns`, but not more than the time since the job
+ * began. The caller holds the lock. */
 static int64_t waited_since(const struct ps_region *r, int64_t since_ns)
 {
     return clock_now_ns() - (since_ns > r->began_ns ? since_ns : r->began_ns);

@@ -26,7 +26,7 @@ static bool is_stuck(const struct ps_region *r, const struct piece *p)
 }
 
 /* Returns true if the region makes no version before the parent answers. *version is the version
- * that the chunks wait with; NOTHING: the region does not even have first values. */
+ * that the chunks wait with; NOTHING: the region does not even have initial values. */
 static bool waits_for_parent(struct ps_region *r, int64_t *version)
 {
     struct run *run = region_run(r);
@@ -42,8 +42,8 @@ static bool waits_for_parent(struct ps_region *r, int64_t *version)
     return stuck;
 }
 
-/* Writes "its changes since round 5 of 6" for that version; the parent's first values are
- * round 0. */
+/* Writes "its changes since round 5 of 6" for that version; the parent's initial values are round
+ * 0. */
 static void name_changes(struct ps_region *r, int64_t version, char text[CHANGES_BYTES])
 {
     struct checkpoint_parent_version held;

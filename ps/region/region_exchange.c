@@ -23,7 +23,7 @@
 
 enum { LINE_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
-/* Returns true if the region's workers have sent first values, or if the region resumes with
+/* Returns true if the region's workers have sent initial values, or if the region resumes with
  * values. The caller does not hold the region's lock: the store's functions lock a chunk, and the
  * hooks lock the region's lock under a chunk's. */
 static bool has_values(struct ps_region *r, const struct run *run)
@@ -124,8 +124,8 @@ static enum status start_exchange(struct ps_region *r)
     return st;
 }
 
-/* Sets the first values in the present run, and in every run that replaces it, until all
- * servers of the region have values. */
+/* Sets the initial values in the present run, and in every run that replaces it, until all servers
+ * of the region have values. */
 static enum status push_first(struct ps_region *r, int64_t version)
 {
     enum status st = ST_OK;
@@ -175,7 +175,7 @@ static void resume_from(struct ps_region *r, int64_t version)
 }
 
 /* Starts the exchange, finds the region's next gate and the parent's version that its values are
- * based on, and sets the first values if the region has none. */
+ * based on, and sets the initial values if the region has none. */
 static enum status begin_exchange(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
@@ -213,8 +213,8 @@ done:
     return st;
 }
 
-/* Returns true if the region is at its last gate while the parent still has more rounds, since it
- * has lost some. */
+/* Returns true if the region is at its last gate while the parent still has more rounds, since the
+ * parent has lost some. */
 static bool is_short(struct ps_region *r)
 {
     return region_at_end(r) && r->step < r->n_gates;
@@ -324,8 +324,8 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Adopts the parent's next version of the chunk, which is in `base`. `changed` is zero if the
- * chunk's value in it equals that of the version held. */
+/* Adopts the parent's next version of the chunk, which is in `base`. `changed` is zero if this
+ * version has the same value of the chunk as the version held. */
 static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int counted)
 {
     if (!changed)
@@ -366,7 +366,7 @@ static void contribute_lost(struct ps_region *r, int chunk)
     bool kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    /* true: no change was contributed, and none will be */
+    /* true: no change of the chunk was contributed, and none will be */
     p->counted = p->given < 0 && is_behind(r, chunk);
     p->rest = -1;
     if (kept)

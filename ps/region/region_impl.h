@@ -19,10 +19,10 @@ struct adoption {
     int64_t from;
     struct checkpoint_parent_version parent;
 };
-enum { N_ADOPTIONS = 64 }; /* more than the adoptions while a checkpoint is written */
+enum { N_ADOPTIONS = 64 }; /* more than the number of adoptions while one checkpoint is written */
 /* Adoptions since the region began, or went back to a checkpoint. */
 struct adoptions {
-    struct checkpoint_parent_version restored; /* record of the checkpoint */
+    struct checkpoint_parent_version restored; /* version that the checkpoint records */
     struct adoption list[N_ADOPTIONS];         /* [n], the newest last */
     int n;
 };
@@ -34,7 +34,7 @@ struct ps_region {
     struct outer_hooks outer;
     struct service *service;
     struct mail *mail; /* letters to the region's other servers */
-    uint64_t begun;    /* run that received its first values; used by the exchanging thread */
+    uint64_t begun;    /* run that received its initial values; used by the exchanging thread */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
     struct status_asker *asker; /* client of the parent's ps 0; only watch_thread uses it */
@@ -46,7 +46,7 @@ struct ps_region {
     struct piece *next; /* pieces since the region went back to a checkpoint; or NULL */
     struct checkpoint_parent_version next_restored; /* record of the last plan's checkpoint */
     uint64_t planned;                               /* generation of the last plan */
-    /* number of first plans so far; nonzero: all servers have had values since the last one */
+    /* number of job starts so far; nonzero: all servers have had values since the last start */
     int n_first, has_first;
     bool ended; /* the exchange has ended, with success or not */
     /* Time without the parent after which the exchange was cancelled; 0: it was not. */
@@ -67,15 +67,15 @@ struct ps_region {
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;   /* [n_chunks] */
     float *base;            /* values of the parent's version `step`; at first the region's own */
-    float *before, *change; /* copy of `base` at the begin of the round; the contribution */
+    float *before, *change; /* copy of `base` at the start of the round; the contribution */
     /* The exchanging thread owns the fields below. */
     struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
     int64_t gate, n_gates; /* number of gates that were passed; number of gates of the job */
-    int64_t held, step;    /* parent's versions: origin of the region's values; the one in `base` */
+    int64_t held, step;    /* parent's versions: that the region is based on; that in `base` */
     int64_t parent_has;    /* last version with a contribution of the region; 0: none */
-    int64_t last_counted;  /* value of parent_has at the region's last join, of any generation */
+    int64_t last_counted;  /* value of parent_has at the region's last join to the parent group */
     float weight;          /* weight of a contribution */
     int64_t line_ns;
     double exchange_s; /* duration of the last round, from contribution to answer */

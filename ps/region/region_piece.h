@@ -14,7 +14,7 @@ struct piece {
     struct buf *last; /* value of the job's last version while that waits, a reference; or NULL */
     int64_t sent_at;  /* version whose value was contributed; -1: none */
     int64_t due;      /* next gate, at which a version adopts the parent's; -1: not known */
-    bool proposed;    /* the chunk's first value is in `base` */
+    bool proposed;    /* the chunk's initial value is in `base` */
     bool answered;    /* the parent has answered, so the version that waits must adopt the answer */
     int64_t adopted;  /* last version of the region that adopted the parent's; 0: none */
     /* value that the change was counted from, a reference; NULL: the version became the parent's */
@@ -26,7 +26,7 @@ struct piece {
     uint64_t heard_in;    /* generation of another server's last report on the chunk */
     int64_t heard;        /* twice the version in that report, plus 1 if that version waits */
     struct buf *read;     /* value of another server's chunk, as requested */
-    struct buf *proposal; /* first value of the chunk, while `base` is in use */
+    struct buf *proposal; /* initial value of the chunk, while `base` is in use */
     /* Steps of the parent in this round: the one that received the contribution, and the later one
      * that received the changes after it (at the job's end); -1: none. */
     int64_t given, rest;

@@ -1,11 +1,11 @@
-/* ps/region/region_server.h - the part of a region's server that is not its ps 0: versions of its
- * chunks wait at the region's gates. It reports these versions to ps 0, and makes them when ps 0
- * sends the order (gate.h). It decides nothing: ps 0 manages all chunks of the region (region.h),
- * on every server.
+/* ps/region/region_server.h - a region's work in a server that is not the region's ps 0: versions
+ * of its chunks wait at the region's gates. It reports these versions to ps 0, and makes them when
+ * ps 0 sends the order (gate.h). It decides nothing: ps 0 manages all chunks of the region
+ * (region.h), on every server.
  *
- *     to ps 0     members' first values; at a gate each version that waits, with its value; of the
- *                 versions within --overlap_steps before a gate, the first that is made
- *     from ps 0   first versions; the values of versions that wait
+ * to ps 0     members' initial values; at a gate each version that waits, with its value; of the
+ * versions within --overlap_steps before a gate, the first that is made from ps 0   first versions;
+ * the values of versions that wait
  *
  * A letter may arrive twice: a repeated report has the same content, and a repeated order has no
  * effect. The end of a generation drops undelivered letters. The next generation computes the

@@ -97,7 +97,8 @@ static bool fits(const struct ps_region *r, const struct safetensors_entry *e, i
     return ok;
 }
 
-/* Reads the rests. `of` is the last parent's version whose contribution they are part of. */
+/* Reads the rests. `of` is the last version of the parent to which a contribution was sent whose
+ * rests the file has. */
 static enum status read_unsent(struct ps_region *r, const char *path, int64_t of,
                                char why[SAFETENSORS_WHY_BYTES])
 {

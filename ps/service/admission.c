@@ -1,5 +1,5 @@
 /* ps/service/admission.c - see service.h: decides which worker may begin a job, records which
- * worker did, and checks whether there is room for one more worker. */
+ * worker did, and checks whether the job may have one more worker. */
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "ps/service/service_impl.h"

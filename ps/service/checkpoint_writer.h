@@ -1,10 +1,10 @@
 /* ps/service/checkpoint_writer.h - carries out orders for a checkpoint on the service's present
- * run. ps/checkpoint/shard_writer.h writes the file itself. The coordinator decides on the step and
- * on when a checkpoint is whole (coordinator.h, follower.h).
+ * run. ps/checkpoint/shard_writer.h writes the file itself. The coordinator decides on the step,
+ * and decides when a checkpoint is complete (coordinator.h, follower.h).
  * Owns:    a writer; from an order to its end a reference to the run.
  * Threads: order, home, cancel and state from one thread. `changed` is called by the writer's own
  *          thread and by order, with no lock held.
- * Errors:  logged; they end as PART_FAILED. */
+ * Errors:  logged; the order then ends as PART_FAILED. */
 #ifndef PS_SERVICE_CHECKPOINT_WRITER_H
 #define PS_SERVICE_CHECKPOINT_WRITER_H
 #include "files/safetensors.h"

@@ -143,7 +143,7 @@ static struct run *swap_runs(struct service *s, struct run *r, int *over)
     if (!same_job)
         s->n_late = 0;
     else
-        add_late(old, &s->late, &s->n_late); /* without memory these figures are lost */
+        add_late(old, &s->late, &s->n_late); /* if memory is lacking, these figures are lost */
     gone = keep_holder(r, old);
     s->run = r;
     *over = generation_end_run(r);
@@ -229,7 +229,7 @@ static enum status begin_run(struct service *s, const struct net_plan *plan,
     if (old && !handover_is_stopped(old->store))
         handover_stop(old->store);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
-    /* A region still reads its own chunks from the old run until the next run is there. */
+    /* A region still reads its own chunks from the old run until the next run exists. */
     if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY && !s->cfg.outer)
         empty_before(s, old);
     if (st == ST_OK)
@@ -328,7 +328,7 @@ static struct run *find_stopped(struct service *s, uint64_t generation,
     return NULL;
 }
 
-/* Adds a chunk to the reply. ST_RANGE: the reply has no room for it. */
+/* Adds a chunk to the reply. ST_RANGE: the chunk does not fit into the reply. */
 static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
 {
     struct handover_chunk t;

@@ -88,7 +88,8 @@ static int free_index(struct service *s, const struct run *r)
     return index;
 }
 
-/* Puts the joiner on the list. Returns true if it was not there. The caller holds the lock. */
+/* Puts the joiner on the list of joiners. Returns true if the joiner was not on the list. The
+ * caller holds the lock. */
 static bool note_waiter(struct service *s, const struct run *r, const struct net_join *req,
                         const char *peer)
 {
@@ -450,7 +451,7 @@ static void fill_generation(struct service *s, struct net_join_reply *reply)
 }
 
 /* Records that a member was admitted and need only send a piece, so that a member that does not
- * send one is noticed soon. A member that has to make the first values is not recorded, since it
+ * send one is noticed soon. A member that has to make the initial values is not recorded, since it
  * may need more time. */
 static void note_joined(struct service *s, struct run *r, int rank, uint64_t incarnation)
 {
@@ -498,7 +499,7 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
                              : generation_make_first_plan(s, &first, why, why_bytes);
 }
 
-/* Stores the worker's text on its data. Without memory the previous text stays. */
+/* Stores the worker's text on its data. If memory is lacking, the previous text stays. */
 static void keep_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->trained_on_lock);

@@ -38,7 +38,7 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
     TRY(p ? ST_OK : ST_NOMEM);
     *p = (struct net_plan){
         .generation = f->generation, .ps0 = f->ps0, .job = f->join->job, .source = PLAN_FIRST};
-    p->job.asked_steps = 0; /* only a plan sets it */
+    p->job.asked_steps = 0; /* only a plan may set it, not a worker's request */
     p->job.wire_auto = false;
     p->job.outer_unsaid = 0;
     if (f->from) {

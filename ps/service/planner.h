@@ -1,7 +1,7 @@
 /* ps/service/planner.h - makes the plan of a generation from the decisions of ps 0. It consists of
  * functions over values and keeps no state.
  * Threads: any.
- * Errors:  ST_NOMEM; ST_INVALID: an impossible table of parameters. */
+ * Errors:  ST_NOMEM; ST_INVALID: the list of parameters is not valid. */
 #ifndef PS_SERVICE_PLANNER_H
 #define PS_SERVICE_PLANNER_H
 #include "checkpoint/manifest.h"

@@ -39,7 +39,8 @@ int64_t pulse_stood_ms(const struct pulse *p, int64_t now_ns)
     return p->moved_ns ? (now_ns - p->moved_ns) / ms_ns : 0;
 }
 
-/* Returns the mean seconds of a step between the points; 0: one point only. */
+/* Returns the mean duration of a step, in seconds, between the points; 0: there is only one
+ * point. */
 static double step_s(const struct pulse *p)
 {
     if (p->n < 2)

@@ -24,7 +24,8 @@ struct pulse {
     uint64_t generation;
     int64_t highest;  /* highest step so far; -1: none */
     int64_t moved_ns; /* time of the last new step; before any step: of the first pulse_note */
-    struct pulse_point point[PULSE_POINTS]; /* points of the generation, the newest first */
+    /* steps of the generation with their times, the newest first */
+    struct pulse_point point[PULSE_POINTS];
     int n;
 };
 

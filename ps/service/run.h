@@ -20,7 +20,7 @@ struct member {
     uint64_t took_back;   /* process that regained its place from a later process; 0: none */
     uint64_t expected; /* process that was the member, or waited, before this generation; 0: none */
     int joined;        /* the member was, or asked to be, in this or an earlier generation */
-    int known;         /* the member was in one of them, and a log line reported it */
+    int known;         /* the member was in such a generation, and a log line reported it */
     int leaving;       /* the member will leave, or left, before the job's end */
     int failed;        /* the member left for good, with an error */
     int done;          /* the member left after its last step */

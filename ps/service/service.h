@@ -1,9 +1,9 @@
-/* ps/service/service.h - the server's answers to workers: it admits joiners, passes a piece to its
- * store, sends answers back, and detects the end of the job. Plans define the members; the
- * coordinator makes them (coordinator.h, follower.h). Each plan is a generation, and a `run` here.
+/* ps/service/service.h - the server's answers to workers: it admits joiners, passes each piece (a
+ * message about one chunk) to its store, sends answers back, and detects the end of the job. Plans
+ * define the members; the coordinator makes plans. Each plan is a generation, and a `run` here.
  *
  * The service admits the members of the plan in force. At ps 0 any other joiner is listed and asks
- * again. A generation ends by a stop and the begin of the next one. The service keeps the earlier
+ * again. A generation ends with a stop and the start of the next one. The service keeps the earlier
  * runs until all servers are in the new one (settle), since servers may fetch chunks from them.
  *
  * Owns:    the job's runs, their members, the list of joiners; a thread that logs who is awaited.
@@ -23,7 +23,7 @@ struct service_config {
     const char *address;              /* address in plans; NULL: its entry of ps_hosts */
     const struct hosts *ps_hosts;     /* all servers of the first plan */
     const struct hosts *worker_hosts; /* n = 0: any worker may join */
-    int64_t max_model_bytes;          /* limit of the parameters held here */
+    int64_t max_model_bytes;          /* limit on the bytes of the parameters held here */
     int max_workers;       /* limit of members and joiners of a job; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     bool serve;            /* another job may follow one that is done */
@@ -106,15 +106,15 @@ struct net_server_handler service_handler(struct service *s);
 
 void generation_state(struct service *s, struct generation_state *out);
 void generation_stop(struct service *s);
-/* Begins the plan's generation, which is in force on ST_OK. From MEMORY, this server's own chunks
- * stay in place and it fetches the rest from their holders. The generation before is stopped, and
- * its members receive REBASE. `restore` is for CHECKPOINT, borrowed for the call. After an error,
- * which is logged, the generation before stays, stopped. A server that the plan does not name has
- * no chunks. */
+/* Begins the plan's generation, which is in force on ST_OK. If the plan's source is MEMORY, this
+ * server's own chunks stay in place, and it fetches the other chunks from their holders. The
+ * previous generation is stopped, and its members receive REBASE. `restore` is needed if the source
+ * is CHECKPOINT, and is borrowed for the call. After an error, which is logged, the previous
+ * generation stays in place, stopped. A server that the plan does not name has no chunks. */
 enum status generation_begin(struct service *s, const struct net_plan *plan,
                              const struct checkpoint_restore *restore);
-/* Cancels the begin of this generation, now or later, if it fetches chunks: generation_begin then
- * returns ST_CANCELLED. UINT64_MAX: cancels every later generation. Any thread may call it. */
+/* Cancels the fetch of chunks for this generation, if generation_begin makes one now or later: it
+ * then returns ST_CANCELLED. UINT64_MAX: cancels every later generation. Any thread may call it. */
 void generation_cancel(struct service *s, uint64_t generation);
 /* Releases the earlier runs; all servers are in the generation. */
 void generation_settle(struct service *s, uint64_t generation);

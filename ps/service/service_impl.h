@@ -24,12 +24,13 @@ struct admission_format {
     uint64_t incarnation; /* 0: no process has asked */
     int64_t heard_ns;
     enum dtype push_dtype, version_dtype;
-    /* nonzero: the member leaves the format to its line; its job's mode is in lockstep */
+    /* is_auto: the format depends on the speed of the member's connection; in_lockstep: the job
+     * makes all steps together */
     int is_auto, in_lockstep;
 };
 /* Number formats that members ask for (wire_auto) before there is a job. The job gets the format
- * that a member's flags set, or else the one that the slowest line asks for. Only the last process
- * of each member counts, while it keeps asking. */
+ * that a member's flags set, or else the format that the member with the slowest connection asks
+ * for. Only the last process of each member counts, while it keeps asking. */
 struct admission_formats {
     struct admission_format *asked; /* [n_asked] entries of the members; an entry may be unused */
     int n_asked;
@@ -72,7 +73,8 @@ struct service {
     char *trained_on;                /* see join_trained_on; trained_on_lock guards it */
 };
 
-/* Limit on log lines that honest workers cause: in a large job many workers cause one at a time. */
+/* Limit on log lines that honest workers cause: in a large job many workers cause a line at the
+ * same time. */
 enum { MEMBER_LINES = 1024 };
 #define LOG_MEMBER(...)                                                                            \
     do {                                                                                           \
@@ -118,7 +120,7 @@ void admission_note_setter(struct service *s, const struct net_join *req, const 
 /* Appends to the reason of a refusal which worker began the job, and a remedy. */
 void admission_name_setter(const struct service *s, const struct net_join *req, char *why,
                            size_t why_bytes);
-/* Returns WELCOME if there is room for one more worker that is in no plan, RETRY if there may be
+/* Returns WELCOME if the job may have one more worker that is in no plan, RETRY if there may be
  * soon, else REFUSED. */
 enum join_answer admission_check_room(const struct service *s, const struct run *r,
                                       const struct net_join *req, char *why, size_t why_bytes);
@@ -129,7 +131,7 @@ void generation_fetch(void *ctx, const struct net_fetch_request *request,
                       struct net_fetch_reply *reply);
 void generation_squares(void *ctx, const struct net_squares *squares,
                         struct net_squares_reply *reply);
-/* Releases a run and the runs that are kept behind it. NULL is fine. */
+/* Releases a run and the earlier runs that it keeps. NULL is fine. */
 void generation_release_runs(struct run *r);
 /* Returns true if all members are done, for the first time. The caller holds the lock. */
 bool generation_end_run(struct run *r);

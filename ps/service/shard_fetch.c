@@ -12,7 +12,8 @@
 #include <string.h>
 
 enum {
-    /* Time without a chunk until a try ends; doubled after each try without a chunk. */
+    /* A try ends if no chunk arrives for this time, which doubles after each try without a
+     * chunk. */
     STALL_MS = 60000,
     STALL_MAX_MS = 960000, /* longest such time, for a large chunk over a very slow link */
     LINE_MS = 5000,        /* interval of the progress lines */
@@ -266,7 +267,7 @@ done:
     return st;
 }
 
-/* Keeps the chunks that were fetched. Without memory the next run fetches them again. */
+/* Keeps the chunks that were fetched. If memory is lacking, the next run fetches them again. */
 static void keep_chunks(struct fetching *run)
 {
     const struct net_plan *p = run->r->plan;

@@ -35,7 +35,7 @@ struct peer {
 
 struct square_sender {
     uint64_t generation, ps0;
-    int self, n, n_peers; /* n: chunks here */
+    int self, n, n_peers; /* n: number of chunks here */
     struct peer *peers;
 
     pthread_mutex_t lock; /* guards the fields below */

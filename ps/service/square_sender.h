@@ -1,6 +1,6 @@
-/* ps/service/square_sender.h - sends the squares of this server's chunks, its part of the norm of
- * each step's mean gradient (store/clip.c), to the other servers of a generation. It retries each
- * server that is away or busy until that server accepts them.
+/* ps/service/square_sender.h - sends the sum of squares of each of this server's chunks, which are
+ * its part of the norm of each step's mean gradient (store/clip.c), to the other servers of a
+ * generation. It retries each server that is away or busy until that server accepts them.
  * Owns:    for each other server that has chunks a channel and a thread.
  * Threads: put from any, destroy from one, after the last put. destroy ends the calls in flight.
  * Errors:  ST_NOMEM, logged. */
@@ -14,8 +14,8 @@ struct square_sender;
  * clip by the norm. */
 enum status square_sender_create(const struct net_plan *plan, int self, struct square_sender **out);
 void square_sender_destroy(struct square_sender *s); /* NULL is fine. */
-/* Queues the squares of a step; each call is for the next step. It is a callback for
- * store_config.squares with the sender as ctx. */
+/* Queues the sums of squares of a step; each call is for the step after that of the call before. It
+ * is a callback for store_config.squares with the sender as ctx. */
 void square_sender_put(void *ctx, int64_t step, const double *square, int n);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum {
     PULSE_LOOK_MS = 500,
-    MIN_REFUSAL_BYTES = 64 /* room for a reason with its first words */
+    MIN_REFUSAL_BYTES = 64 /* least space for the beginning of a reason */
 };
 
 /* Text such as "worker 1 (10.0.0.7:2223), worker 3, and 5 more". */

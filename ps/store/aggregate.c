@@ -97,7 +97,7 @@ static size_t add_next(struct aggregate *a, const struct net_payload *payload, f
     return r.bad;
 }
 
-/* payload NULL: the contribution has none. */
+/* payload NULL: the contribution has no payload. */
 static size_t take_next(struct aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
@@ -179,7 +179,8 @@ bool aggregate_may_lack(const struct aggregate *a, float weight, const uint8_t *
     return lacking && (a->lacks || !a->weighted);
 }
 
-/* Writes to `unused`, so that the caller of aggregate_add can restore the struct before the last
+/* Keeps only the marks of gradients that this contribution lacks, too. Writes the marks to
+ * `unused`, so that the caller of aggregate_add can restore the struct to its state before the last
  * contribution. */
 static void note_lacking(struct aggregate *a, float weight, const uint8_t *lacking)
 {

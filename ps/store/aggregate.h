@@ -1,7 +1,7 @@
 /* ps/store/aggregate.h - the contributions to one chunk at the present step (I2), summed in member
  * order in whatever order they arrive. The contribution that is next in order is added directly
  * from the network's bytes; those ahead of their turn wait as copies, at most n_members - 1. The
- * last contribution to arrive, and the copies behind it in member order, are not added: the pass
+ * last contribution to arrive, and the copies after it in member order, are not added: the pass
  * that makes the new version reads them in place (update.h). A contribution of weight 0, which its
  * sender skipped, has no payload and adds nothing, but is counted. If `whole` is set, all
  * contributions are added, since the sum is inspected before the version is made. A contribution
@@ -28,20 +28,20 @@ struct aggregate {
     struct ps_pool *pool; /* borrowed */
     int shelf;            /* shelf of the pool */
     int n_members;
-    enum dtype dtype;              /* format of the contributions */
-    bool whole;                    /* the last contribution is added to the sum, too */
-    bool may_overflow;             /* the sum may be infinite, and its reader checks that */
-    size_t n;                      /* elements */
-    int n_params;                  /* parameters of the chunk */
-    float *sum;                    /* [n]; meaningful while next > 0 */
-    int next;                      /* member whose turn it is; earlier members are in the sum */
-    int n_counted;                 /* contributions in the sum or waiting */
-    double weight;                 /* total of the contributions whose turn has passed */
-    bool summed;                   /* the sum has a contribution with a payload */
-    bool weighted;                 /* a contribution of weight above 0 was counted */
-    bool lacks;                    /* all contributions of weight above 0 lack a gradient: */
-    uint8_t *lacking, *unused;     /* marks of these gradients, if `lacks`; room for the next */
-    int64_t since_ns;              /* time of this step's first contribution */
+    enum dtype dtype;  /* format of the contributions */
+    bool whole;        /* the last contribution is added to the sum, too */
+    bool may_overflow; /* the sum may be infinite, and its reader checks that */
+    size_t n;          /* elements */
+    int n_params;      /* parameters of the chunk */
+    float *sum;        /* [n]; meaningful while next > 0 */
+    int next;          /* member whose turn it is; earlier members are in the sum */
+    int n_counted;     /* contributions in the sum or waiting */
+    double weight;     /* total of the contributions whose turn has passed */
+    bool summed;       /* the sum has a contribution with a payload */
+    bool weighted;     /* a contribution of weight above 0 was counted */
+    bool lacks;        /* all contributions of weight above 0 lack the gradient of a parameter */
+    uint8_t *lacking, *unused; /* marks of these gradients, if `lacks`; buffer for the next marks */
+    int64_t since_ns;          /* time of this step's first contribution */
     struct aggregate_copy *parked; /* [n_members] */
     /* Once all arrived: the contributions with a payload that are not in the sum, see ps_update.
      * They borrow the payload passed to add, or the copies. */
@@ -49,7 +49,7 @@ struct aggregate {
     int n_terms, arrived;
 };
 
-/* Initialises the rest; the caller has set a->n, n_params, n_members, dtype, whole and
+/* Initialises the other fields; the caller has set a->n, n_params, n_members, dtype, whole and
  * may_overflow. */
 enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf);
 void aggregate_free(struct aggregate *a);

@@ -1,6 +1,6 @@
 /* ps/store/answers.h - answers to pieces: the immediate one, and those that a chunk owes to its
- * members. Belongs to chunk_state.h, and is private to this folder, too. The caller holds the
- * chunk's lock unless a comment states otherwise. */
+ * members. This header belongs to chunk_state.h, and is private to this folder. The caller holds
+ * the chunk's lock unless a comment states otherwise. */
 #ifndef PS_STORE_ANSWERS_H
 #define PS_STORE_ANSWERS_H
 #include "ps/store/chunk_state.h"

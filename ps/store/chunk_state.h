@@ -1,15 +1,12 @@
 /* ps/store/chunk_state.h - a chunk inside the store, shared by the files of this folder:
  *
- *   pieces.c       a piece's way: validated, judged (consistency.h), applied, answered
- *   versions.c     contributions, and the versions that they make
- *   chunk_update.c the pass that makes a version
- *   clip.c         versions that wait for the norm of the whole step
- *   outer.c        versions that wait for other regions
- *   answers.c      owed answers, and the members that others wait for
- *   samples.c      the samples that members read next, if a server assigns them
- *   handover.c     the end of a store, and the start of the next one from it
- *   snapshot.c     one version of every chunk, for checkpoints
- *   store.c        creation, and questions about all chunks
+ * pieces.c       the stages of a piece: validated, judged (consistency.h), applied, answered
+ * versions.c     contributions, and the versions that they make chunk_update.c the pass that makes
+ * a version clip.c         versions that wait for the norm of the whole step outer.c
+ * versions that wait for other regions answers.c      owed answers, and the members that others
+ * wait for samples.c      the samples that members read next, if a server assigns them handover.c
+ * the end of a store, and the start of the next one from it snapshot.c     one version of every
+ * chunk, for checkpoints store.c        creation, and questions about all chunks
  *
  * Private to these files.
  * Threads: a chunk's lock guards its fields, and callers of its functions hold that lock unless a
@@ -30,7 +27,7 @@
 
 enum chunk_pending {
     CHUNK_PENDING_NONE,
-    /* The chunk has its sum, `squares` (its part of the norm), and the buffers of the next
+    /* The chunk has its sum, `squares` (its term of the norm), and the buffers of the next
      * version. */
     CHUNK_PENDING_NORM,
     CHUNK_PENDING_UPDATE, /* lockstep: the pass that makes the next version is under way */

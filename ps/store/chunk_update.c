@@ -20,7 +20,7 @@ static bool begin_turn(struct store *s, const struct chunk_state *c)
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
 
-/* Counts the update for each parameter that stays. */
+/* Counts the update for each parameter that keeps its value, because it has no gradient. */
 static void count_idle(const struct chunk_state *c, struct chunk_version *next)
 {
     if (!next->idle || next->idle == c->present.idle)
@@ -80,7 +80,7 @@ static void prepare(struct store *s, struct chunk_state *c, const struct buf *ba
     };
     struct ps_update_params *params = &c->update.params;
     set_params(s, c, params);
-    bool is_one = c->n_params == 1 && !params->lacking; /* it may have several chunks */
+    bool is_one = c->n_params == 1 && !params->lacking; /* the parameter may have several chunks */
     if (is_one && params->idle)
         params->since += params->idle[0];
     if (!averages)
@@ -149,8 +149,8 @@ void chunk_update_begin(struct store *s, struct chunk_state *c, double factor,
     atomic_fetch_add(&s->n_updates, 1);
 }
 
-/* Restores the state before the last contribution, and sets the refusal. Returns the sender's state
- * before, whose pusher waits for an answer. The caller holds the lock. */
+/* Restores the state before the last contribution, and sets the refusal. Returns the earlier state
+ * of the sender, whose `pusher` waits for an answer. The caller holds the lock. */
 static struct waiter uncount(const struct store *s, struct chunk_state *c, size_t bad,
                              struct store_answer *refusal)
 {
@@ -169,8 +169,8 @@ static struct waiter uncount(const struct store *s, struct chunk_state *c, size_
     return before;
 }
 
-/* Refuses the contribution that no longer counts. w: its sender's state before. If `answer` is
- * NULL, an earlier piece had the contribution. If another process of the member waits for the
+/* Refuses the contribution that no longer counts. w: the sender's earlier state. If `answer` is
+ * NULL, an earlier piece contained the contribution. If another process of the member waits for the
  * answer to the same contribution, its stream ends, so that it sends the contribution again. */
 static void refuse(const struct store *s, int member, const struct waiter *w,
                    struct store_answer *refusal, struct store_answer *answer)
@@ -189,8 +189,8 @@ static void refuse(const struct store *s, int member, const struct waiter *w,
         s->cfg.answer(s->cfg.ctx, &head, w->push_from, refusal);
 }
 
-/* Ends the update: makes the version and answers, or refuses the last contribution. answer: of the
- * piece that began the update; NULL: it was an earlier piece. */
+/* Ends the update: makes the version and answers, or refuses the last contribution. answer: answer
+ * to the piece that began the update; NULL: an earlier piece began it. */
 static void end(struct store *s, struct chunk_state *c, size_t bad, struct store_answer *answer)
 {
     struct store_answer refusal = {.chunk = (uint32_t)c->chunk};

@@ -2,15 +2,15 @@
  *
  * In lockstep no lock is held over it: chunk_update_begin sets CHUNK_PENDING_UPDATE, and the thread
  * that has released the chunk's lock calls chunk_update_launch. If the store has threads, and the
- * contributions stay in memory, launch leaves the parts to these threads, which run the parts of
- * all chunks, lowest chunk first. The thread that has run the last part makes the version, and
- * sends the answers. Otherwise launch does all of that before it returns. In the other modes the
- * slots are overwritten in place, and the caller holds the lock over the whole pass.
+ * contributions stay in memory, launch leaves the parts of the pass to these threads, which run the
+ * parts of all chunks, lowest chunk first. The thread that has run the last part makes the version,
+ * and sends the answers. Otherwise launch does all of that before it returns. In the other modes
+ * the slots are overwritten in place, and the caller holds the lock over the whole pass.
  *
  * The last contribution counts when the update begins. If the pass finds that it is not finite, the
  * contribution no longer counts: the chunk waits for the member's contribution again.
  *
- * Belongs to chunk_state.h, and is private to this folder, too.
+ * This header belongs to chunk_state.h, and is private to this folder.
  * Owns:    the buffers of the next version, and a reference to the memory of the last contribution.
  * Threads: see each function.
  * Errors:  none. */
@@ -39,9 +39,9 @@ struct chunk_update {
     int64_t counted_step, clock;
 };
 
-/* Runs the pass that makes `next` from the mean of the contributions. base: of struct contribution.
- * Returns the first bad element of the last contribution, or SIZE_MAX. The caller holds the
- * lock. */
+/* Runs the pass that makes `next` from the mean of the contributions. base: see struct
+ * contribution. Returns the first bad element of the last contribution, or SIZE_MAX. The caller
+ * holds the lock. */
 size_t chunk_update_run(struct store *s, struct chunk_state *c, const struct buf *base,
                         struct chunk_version *next);
 /* Begins the update in lockstep, from `factor` times the mean of the contributions. If factor is 0

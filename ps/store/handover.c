@@ -112,8 +112,8 @@ static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t ve
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Uses the value by reference unless it lies in a segment: members here have another segment
- * open. */
+/* Uses the value by reference unless it is in a shared-memory segment: the members of this store
+ * have another segment open. */
 static enum status adopt_value(struct store *s, struct chunk_state *c, struct buf *value,
                                struct chunk_version *v)
 {
@@ -153,7 +153,7 @@ enum status handover_give(struct store *s, int chunk, const struct handover_chun
     return ST_OK;
 }
 
-/* Makes the buffer of the counts. Each count is at most the chunk's version. */
+/* Makes the buffer of the counts of idle updates. Each count is at most the chunk's version. */
 static enum status copy_idle(const struct chunk_state *c, const uint64_t *idle, size_t n,
                              int64_t version, struct buf **out)
 {

@@ -16,7 +16,7 @@ void handover_empty(struct store *s);
  * (samples.h). */
 struct handover_chunk {
     int64_t version;
-    struct buf *value, *slots, *idle; /* idle: of struct chunk_version */
+    struct buf *value, *slots, *idle; /* idle: see struct chunk_version */
     uint64_t *samples;
     size_t n_samples; /* 0: no list */
 };
@@ -33,7 +33,7 @@ enum status handover_give(struct store *s, int chunk, const struct handover_chun
 struct handover_copied {
     int64_t version;
     const float *value, *slots; /* slots: one after the other */
-    size_t n_value, n_slots;    /* numbers in each */
+    size_t n_value, n_slots;    /* number of floats in each */
     const uint64_t *samples;    /* see handover_chunk */
     size_t n_samples;
     const uint64_t *idle; /* counts of struct chunk_version */

@@ -1,6 +1,6 @@
 /* ps/store/norm.h - the norm of a step's mean gradient over all chunks of the model on all servers.
- * It collects each chunk's part of the sum of squares, and records which parts are missing. The
- * parts are added in the order of the chunks, so that the bits of the sum depend neither on the
+ * It collects each chunk's term of the sum of squares, and records which terms are missing. The
+ * terms are added in the order of the chunks, so that the bits of the sum depend neither on the
  * shard map nor on the order of arrival.
  *
  * Two steps are kept: a server may be one step ahead of another whose norm is incomplete.
@@ -18,17 +18,17 @@ enum status ps_norm_create(int n_chunks, const int *server, int self, struct ps_
 void ps_norm_destroy(struct ps_norm *n); /* NULL is fine. */
 
 enum {
-    NORM_OWN = 1, /* the parts of all chunks of this server are set */
-    NORM_ALL = 2  /* the parts of all chunks are set */
+    NORM_OWN = 1, /* the terms of all chunks of this server are set */
+    NORM_ALL = 2  /* the terms of all chunks are set */
 };
-/* Sets the part of a chunk of this server at step `step`, or the n_squares parts of another
- * server's chunks, ascending. *news receives the NORM_ events that this caused. A repeated part, or
- * a part of a step that is no longer kept, changes nothing. */
+/* Sets the term of a chunk of this server at step `step`, or the n_squares terms of another
+ * server's chunks, in the order of the chunks. *news receives the NORM_ events that this caused. A
+ * repeated term, or a term of a step that is no longer kept, changes nothing. */
 void ps_norm_put(struct ps_norm *n, int64_t step, int chunk, double square, int *news);
 enum status ps_norm_put_server(struct ps_norm *n, int64_t step, int server, const double *square,
                                int n_squares, int *news);
-/* Returns the parts of this server's chunks, ascending. Valid after NORM_OWN, until the step after
- * next. */
+/* Returns this server's terms of the sum of squares, in the order of its chunks. Valid after
+ * NORM_OWN, until the step after next. */
 const double *ps_norm_own(struct ps_norm *n, int64_t step, int *n_own);
 /* Returns the sum of squares. Valid after NORM_ALL, until the step after next. */
 double ps_norm_squares(struct ps_norm *n, int64_t step);

@@ -3,7 +3,8 @@
  *
  * The value of such a version is computed before it waits. Until the version is made, its
  * contributors receive no answers, the version before it is the present one, and a stop leaves the
- * chunk at that one. Versions wait only in lockstep, and only if members do not receive changes.
+ * chunk at the version before it. Versions wait only in lockstep, and only if members do not
+ * receive changes.
  *
  * Owns:    nothing.
  * Threads: any; the hooks are called under the chunk's lock, and do not call the store.
@@ -20,7 +21,7 @@ struct outer_hooks {
     /* Passes the value of a computed version; the value of a version that waits is provisional, and
      * changes in place. The callee adds a reference if it keeps the value. */
     void (*made)(void *ctx, int chunk, int64_t version, int waits, struct buf *value);
-    /* Passes a member's first value of a chunk, which is finite; outer_set_first later makes the
+    /* Passes a member's initial value of a chunk, which is finite; outer_set_first later makes the
      * first version. */
     void (*first)(void *ctx, int chunk, const struct net_payload *value);
     /* Returns the version at which the optimizer's slots were zero: 0, or a later one if the region

@@ -1,8 +1,8 @@
 /* ps/store/pieces.c - see store.h: the stages that a piece passes in the store. Checks validate the
  * piece first, the cheapest check first, before any lock. Then, under its chunk's lock, a push is
- * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and first
- * values need no judgement. Once the lock is released, the update runs (chunk_update.h), and
- * members that waited for the new version are answered. */
+ * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and
+ * initial values need no judgement. Once the lock is released, the update runs (chunk_update.h),
+ * and members that waited for the new version are answered. */
 #include "base/digest.h"
 #include "net/wire/fragments.h"
 #include "net/wire/job_rates.h"
@@ -382,7 +382,7 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
             answer_refuse_not_finite(s, c, (int)a->head->member, a->piece, bad, answer);
             return false;
         }
-        if (s->cfg.outer) { /* the region asks other regions for the first values */
+        if (s->cfg.outer) { /* the region asks other regions for the initial values */
             s->cfg.outer->first(s->cfg.outer->ctx, c->chunk, &a->piece->payload);
             await_version(c, a, 0, c->version_dtype);
             return false;
@@ -393,7 +393,7 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
         }
         payload_copy(&a->piece->payload, v.value->data);
         float *averages = averages_of(s, c, &c->present);
-        if (averages) /* they begin with the first values */
+        if (averages) /* the averages begin with the initial values */
             memcpy(averages, v.value->data, c->n * sizeof *averages);
         version_set_first(c, &v, 0);
     }

@@ -19,8 +19,8 @@ struct ps_pool;
  * most PS_POOL_MAX_KEEP. */
 enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out);
 /* Places at most n of the shelf's buffers, and at most `keep`, in the segment: from `offset` on,
- * `stride` bytes apart, each behind its stamp. All shelves use the same segment. Called before any
- * use. */
+ * `stride` bytes apart, each after its stamp (segment.h). All shelves use the same segment. Called
+ * before any use. */
 void ps_pool_share(struct ps_pool *pool, int shelf, struct segment *segment, size_t offset,
                    size_t stride, int n);
 /* Returns a buffer of `bytes`, with one reference and not cleared. `bytes` must always be the same

@@ -58,9 +58,9 @@ struct store_config {
     int64_t max_bytes;                /* limit of the memory that create allocates */
     const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* wait in ms above which a step gets a log line; 0: no lines */
-    /* Called if the servers clip by the norm: passes the squares of this server's chunks at this
-     * step, ascending, which the callee sends to the other servers (clip_receive_squares). No lock
-     * is held. May be NULL if no other server has chunks. */
+    /* Called if the servers clip by the norm: passes the sum of squares of each of this server's
+     * chunks at this step, which the callee sends to the other servers (clip_receive_squares). No
+     * lock is held. May be NULL if no other server has chunks. */
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
     bool hold_last;                  /* handover_hold_last from the start */
@@ -103,8 +103,9 @@ void store_sum(struct store *s);
 void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
                  uint64_t from, int64_t now_ns, struct store_answer *answer);
 
-/* Receives the squares of another server's chunks at a step, for clipping by the norm. If these are
- * the last missing squares of the step, its updates begin. `why` is set for LATER and REFUSED. */
+/* Receives the sums of squares of another server's chunks at a step, for clipping by the norm. If
+ * these are the last missing squares of the step, its updates begin. `why` is set for LATER and
+ * REFUSED. */
 enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
                                          char why[CONTROL_TEXT_BYTES]);
 

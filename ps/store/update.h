@@ -1,8 +1,8 @@
 /* ps/store/update.h - makes a chunk's next version in one pass over memory: it adds the remaining
  * contributions to the sum of the earlier ones, runs the optimizer, writes the new value, encodes
- * it for the wire and computes its checksum, block by block while it lies in cache. The result has
- * the same bits as if each of these operations ran over the whole chunk before the next one, for
- * any number of threads. Parameters without a gradient keep their value, their slots and their
+ * it for the wire and computes its checksum, block by block while the block is in cache. The result
+ * has the same bits as if each of these operations ran over the whole chunk before the next one,
+ * for any number of threads. Parameters without a gradient keep their value, their slots and their
  * rounding residual; only their average (optim_run_ema) changes.
  * Owns:    nothing.
  * Threads: any; the outputs are the caller's alone. Parts may run in parallel.
@@ -76,8 +76,9 @@ struct ps_update {
     struct ps_term whole; /* the sum as the only term */
 };
 
-/* Prepares the pass, which must stay in its place from now on. Returns the number of parts that may
- * run in parallel; 0: the pass has no parts, since the payload of `arrived` is not contiguous. */
+/* Prepares the pass; the struct must stay at its address from now on. Returns the number of parts
+ * that may run in parallel; 0: the pass has no parts, since the payload of `arrived` is not
+ * contiguous. */
 int ps_update_begin(struct ps_update *u);
 /* Runs part k of a pass that has begun. */
 void ps_update_part(struct ps_update *u, int k);

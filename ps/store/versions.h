@@ -1,5 +1,5 @@
-/* ps/store/versions.h - contributions, and the versions that they make. Belongs to chunk_state.h,
- * and is private to this folder, too. The caller holds the chunk's lock. */
+/* ps/store/versions.h - contributions, and the versions that they make. This header belongs to
+ * chunk_state.h, and is private to this folder. The caller holds the chunk's lock. */
 #ifndef PS_STORE_VERSIONS_H
 #define PS_STORE_VERSIONS_H
 #include "ps/store/chunk_state.h"
