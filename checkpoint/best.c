@@ -25,8 +25,8 @@ static uint32_t crc_of(const json_t *root, const char *key)
     return value >= 0 && value <= UINT32_MAX ? (uint32_t)value : 0;
 }
 
-/* Checks a share of correct samples. Data with targets instead of labels have no such share: JSON
- * null. */
+/* Checks an accuracy, the share of samples that were classified correctly. Data with targets
+ * instead of labels have no accuracy: JSON null. */
 static bool can_be_accuracy(const json_t *value)
 {
     double is = json_number_value(value);

@@ -23,7 +23,7 @@ static const char id_name[] = "folder-id";
 struct seen {
     uint64_t lease; /* highest epoch of a lease; 0: none */
     uint64_t any;   /* highest epoch of any file */
-    bool mine;      /* the lease in question exists */
+    bool mine;      /* the lease of the epoch that the caller asks for exists */
 };
 
 enum status checkpoint_folder_make(const char *path)
@@ -73,7 +73,7 @@ static uint64_t lease_epoch(const char *name)
     return end && !*end && epoch <= TERM_MAX_EPOCH ? epoch : 0;
 }
 
-/* Calls `visit` for each name in the folder. A missing folder has none. */
+/* Calls `visit` for each name in the folder. A missing folder has no names. */
 static enum status each_name(const char *folder, void (*visit)(void *ctx, const char *name),
                              void *ctx)
 {
@@ -202,8 +202,8 @@ struct cleanup {
     enum status st;
 };
 
-/* Renames back a manifest that the previous owner was about to remove: training may resume there.
- */
+/* Renames back a manifest that the previous owner was about to remove, because training may
+ * resume from it. */
 static void rename_back(void *ctx, const char *name)
 {
     struct cleanup *t = ctx;

@@ -57,8 +57,9 @@ enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease 
  * that claim; NULL: the caller needs none. */
 bool checkpoint_folder_owner_ended(const char *folder, const struct checkpoint_lease *owner,
                                    struct timespec *since);
-/* Checks that no other process has claimed the folder since. ST_REFUSED: another process has, and
- * the caller must end. If the folder was emptied, the lease is recorded again. */
+/* Checks that no other process has claimed the folder after this one. ST_REFUSED: another process
+ * has claimed it, and the caller must end. If the folder was emptied, the lease is recorded
+ * again. */
 enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine);
 
 /* Lists checkpoints like checkpoint_retention_list, if the folder has this id. */
@@ -73,8 +74,8 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
  * ST_INVALID: this user may not read it, or it is damaged; ST_IO, ST_FULL: a retry may succeed.
  * Logged. */
 enum status checkpoint_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
-/* Checks that the folder has this id, and creates none. ST_NOT_FOUND (logged): the folder was lost
- * or emptied, or is not mounted, so that a missing checkpoint there may still exist. */
+/* Checks that the folder has this id; never creates an id. ST_NOT_FOUND (logged): the folder was
+ * lost or emptied, or is not mounted, so that a missing checkpoint there may still exist. */
 enum status checkpoint_folder_is(const char *folder, const char *id);
 
 struct checkpoint_folder_check {

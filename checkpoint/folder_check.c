@@ -1,7 +1,8 @@
 /* checkpoint/folder_check.c - checks that the files that a manifest will name exist. A client of a
- * network folder may see names and sizes of a minute ago, so a missing or short file is checked
- * again; opening the folder makes such a client request its names again. Data are not read: they
- * were synced before the server reported them, and the header has a checksum of each tensor. */
+ * network folder may see names and sizes that are up to a minute old, so a missing or short file is
+ * checked again; opening the folder makes such a client request its names again. Data are not read:
+ * they were synced before the server reported them, and the header has a checksum of each
+ * tensor. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include <dirent.h>

@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 /* Generations from `since` on continue from `resumed` (generation 0: from the first step), so
- * checkpoints between the two are of an abandoned history. since 0: no checkpoint is. */
+ * checkpoints between the two are of an abandoned history. since 0: no checkpoint is of an
+ * abandoned history. */
 struct checkpoint_history {
     struct checkpoint_id resumed;
     uint64_t since;

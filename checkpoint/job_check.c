@@ -362,7 +362,7 @@ static void replace_subject(const char *what, char *to, size_t bytes)
 }
 
 /* Copies the names of a CSV file's columns, one per line, from a worker's text on its data; empty:
- * the text has no names. A text that a worker does not write is not parsed. */
+ * the text has no names. A text with more values than a worker writes is not parsed. */
 static void copy_columns(const char *trained_on, char *to, size_t bytes)
 {
     json_t *o = NULL;
@@ -376,7 +376,7 @@ static void copy_columns(const char *trained_on, char *to, size_t bytes)
     json_decref(o);
 }
 
-/* Finds the first column whose name differs, if both tables have names of columns. */
+/* Finds the first column whose name differs, if both data sets have names of columns. */
 static bool columns_differ(const char *had, const char *has, char *what, size_t n)
 {
     char *there = malloc(2 * COLUMNS_BYTES), *here = there ? there + COLUMNS_BYTES : NULL;

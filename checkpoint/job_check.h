@@ -8,13 +8,14 @@
  * --worker_hosts; 0: not set. ST_OK, or ST_INVALID with a sentence. */
 enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
                                        size_t why_bytes);
-/* Compares with the running job. Values that the member leaves out (0) are not compared: a worker
- * that joins has neither the number of workers nor of steps. ST_OK, or ST_MISMATCH with a sentence
- * that names the first difference. */
+/* Compares the member's job with the running job. Values that the member leaves out (0) are not
+ * compared: a worker that joins has neither the number of workers nor of steps. ST_OK, or
+ * ST_MISMATCH with a sentence that names the first difference. */
 enum status checkpoint_job_check(const struct net_job *job, const struct chunks *chunks,
                                  const struct net_join *join, char *why, size_t why_bytes);
-/* Compares with the job of a checkpoint, which may have had other chunks, servers and workers, and
- * fewer or more steps. Returns like checkpoint_job_check; the sentence also has the fix. */
+/* Compares the member's job with that of a checkpoint, which may have had other chunks, servers and
+ * workers, and fewer or more steps. Returns like checkpoint_job_check; the sentence also has the
+ * fix. */
 enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                                           const struct net_join *join, char *why, size_t why_bytes);
 /* Sets the steps of the join, and the optimizer of its rounds, to the checkpoint's if the join's

@@ -4,13 +4,13 @@
  *   - the newest manifest is of the job's last step, and the job is this worker's (its model, data,
  *     batch size, optimizer, seed, mode, and no fewer steps);
  *   - the folder's last owner is the ps 0 of this worker's --ps_hosts;
- *   - that ps 0 shut down in order: its file `up-ADDRESS`, which a killed one leaves, is gone;
+ *   - that ps 0 shut down in order: its file `up-ADDRESS`, which a killed ps 0 leaves, is gone;
  *   - the files of --export and --summary_json exist, are of this step, and are no older than that
  *     owner's claim (lease-E). Otherwise the worker must still write them, and waits until the
  *     servers are started again.
  * There is no check if --restore is set, which starts a new training, or --join, since the worker
- * then does not have the job's settings. If the job is not over by these
- * rules, the worker waits, and a line explains once how to end it.
+ * then does not have the job's settings. If the job is not over by these rules, the worker waits,
+ * and a log line explains once how to end the worker.
  * Owns:    nothing; reads, and writes no file. Threads: one at a time.
  * Errors:  none: if a file cannot be read, the worker continues to wait. */
 #ifndef CHECKPOINT_JOB_OVER_H

@@ -22,8 +22,9 @@
 enum {
     MAX_BYTES = 32 << 20,
     MAX_FILES = 4096,
-    TAIL_BYTES = 21,   /* ,"crc32c":"XXXXXXXX"} */
-    LEAST_ELEMENT = 8, /* least bytes of text for each container of the JSON */
+    TAIL_BYTES = 21, /* ,"crc32c":"XXXXXXXX"} */
+    /* a valid text has at least so many bytes per container (list, object) of the JSON */
+    LEAST_ELEMENT = 8,
 };
 static const char format[] = "weir checkpoint";
 static const char tail_format[] = ",\"crc32c\":\"%08x\"}";
@@ -475,7 +476,8 @@ static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
                : st;
 }
 
-/* Checks the CRC in the tail, and bounds the containers so that parsing cannot exhaust memory. */
+/* Checks the CRC in the tail, and limits the number of containers (lists, objects), so that parsing
+ * cannot exhaust memory. */
 static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_BYTES])
 {
     char tail[TAIL_BYTES + 1];

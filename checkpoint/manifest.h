@@ -7,7 +7,7 @@
  * is one line of JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C of the text before. The file
  * `checkpoint` is TensorFlow's text file, which names the newest checkpoint, and all that are kept.
  *
- * Owns:    a manifest that was read owns its lists and its table of parameters.
+ * Owns:    a manifest that was read owns its lists and its list of parameters (chunks).
  * Threads: values; only one thread at a time writes in a folder.
  * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: the
  *          contents are not valid; ST_IO, ST_NOMEM (also: no descriptors): it could not be read
@@ -40,7 +40,7 @@ struct checkpoint_parent_version {
 struct checkpoint_progress {
     bool known;             /* false: the checkpoint has no progress (older version), and no field
                                below is set */
-    uint64_t position;      /* samples that were read up to the step, of all passes */
+    uint64_t position;      /* number of samples that were read until the step, in all passes */
     int n_members, *member; /* number of members; their indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its position */
     int n_contributed;      /* number of members that contributed (net/wire/plan.h) */
@@ -64,7 +64,7 @@ struct checkpoint_manifest {
     struct checkpoint_progress progress;
 };
 
-/* Writes the job's digest, 64 hex digits and a 0, of its parameters, optimizer, seed and mode. */
+/* Writes the digest of the job's parameters, optimizer, seed and mode: 64 hex digits and a 0. */
 enum status checkpoint_manifest_digest(const struct net_job *job, const struct chunks *chunks,
                                        char hex[65]);
 

@@ -59,8 +59,9 @@ struct checkpoint_name {
     bool old;                /* the manifest is about to be removed */
     int server, n_servers;   /* server -1: not a server's file */
 };
-/* Parses a number of at most so many digits in a name, and returns the text after it; NULL: the
- * text does not begin with a number that Weir writes, as one with a sign or a leading zero. */
+/* Parses a number of at most `digits` digits in a name, and returns the text after it; NULL: the
+ * text does not begin with a number that Weir could have written (it has, for example, a sign or a
+ * leading zero). */
 const char *checkpoint_name_number(const char *text, int digits, uint64_t *out);
 /* Parses a name, without looking at the file. */
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out);

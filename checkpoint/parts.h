@@ -22,9 +22,9 @@ bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const
 
 /* Lists the parts that the server at `address` wrote (NULL: any server), newest first. Files of
  * older versions, which did not record the server, count for every server. A part must have the
- * size in its header, and the term, step and server of its name; its data are compared when they
- * are read. *out is malloc'd. A missing folder has none. n_unread (may be NULL): files that could
- * not be read now. */
+ * size in its header, and the term, step and server of its name; its data are compared with their
+ * checksums when they are read. *out is malloc'd. A missing folder has no parts. n_unread (may be
+ * NULL): number of files that could not be read now. */
 enum status checkpoint_parts_list(const char *folder, const char *address,
                                   struct checkpoint_part **out, int *n, int *n_unread);
 
@@ -33,7 +33,7 @@ enum status checkpoint_parts_list(const char *folder, const char *address,
 bool checkpoint_parts_have_all_steps(const char *folder);
 
 struct checkpoint_keep {
-    const struct checkpoint_id *kept; /* whole checkpoints that ps 0 keeps */
+    const struct checkpoint_id *kept; /* complete checkpoints that ps 0 keeps */
     int n_kept;
     const char *home;             /* id of ps 0's folder; NULL: not known */
     bool older_stay;              /* parts older than the last of `kept` stay, too */

@@ -112,8 +112,8 @@ static bool is_covered(const struct checkpoint_restore *r)
     return i == r->n_tensors;
 }
 
-/* Returns a number of the tensor in the file's metadata, or `other` if the file does not have it.
- */
+/* Returns the tensor's number called `what` from the file's metadata, or `other` if the file does
+ * not have it. */
 static int64_t number_of(const struct safetensors_file *f, const char *what, const char *name,
                          int64_t other)
 {
@@ -204,7 +204,8 @@ static enum status new_restore(const char *folder, const char *name,
     return ST_OK;
 }
 
-/* Reads the manifest of that name, or, if it is about to be removed, of its other name. */
+/* Reads the manifest with this name or, if the manifest is about to be removed, with the name
+ * old-... */
 static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST_WHY_BYTES])
 {
     char path[2 * PATH_MAX + 8];

@@ -1,7 +1,7 @@
 /* checkpoint/restore.h - reads a checkpoint. Any range of its parameters can be read, with any
  * number of servers and any chunks in which it was written. Files in a server's own folder
  * (`folder` in the manifest) cannot be read here.
- * Owns:    the manifest, the open files, a table of their tensors.
+ * Owns:    the manifest, the open files, a list of their tensors.
  * Threads: find, open and close from one; the other functions from any.
  * Errors:  ST_NOT_FOUND (a folder without checkpoints), ST_CORRUPT (there are checkpoints, but no
  *          complete one); ST_IO, ST_NOMEM (also: no descriptors): the newest could not be read now,
@@ -83,9 +83,9 @@ enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t 
  * the job or the parameter has no average. */
 enum status checkpoint_restore_read_average(const struct checkpoint_restore *r, int64_t first,
                                             int64_t n, float *out);
-/* Fills one number for each parameter of a chunk of this table: the updates, of `version`, in which
- * it stayed without a gradient. The checkpoint may have other chunks, like checkpoint_restore_read;
- * the lowest number of any elements counts. */
+/* Writes, for each parameter of a chunk of `chunks`, the number of updates up to `version` in which
+ * the parameter had no gradient and so did not change. The checkpoint may have been written with
+ * other chunks; if elements of a parameter have different numbers, the lowest one counts. */
 void checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
                              int chunk, int64_t version, uint64_t *idle);
 /* Reads the samples that were stored with the model's first chunk (ps/store/samples.h), malloc'd;

@@ -10,7 +10,7 @@ struct tensor {
     int slot;         /* -1: values */
     int64_t first, n; /* elements of the flat block of all parameters */
     int64_t version;
-    uint64_t idle; /* updates in which the tensor's parameter stayed */
+    uint64_t idle; /* number of updates in which the tensor's parameter had no gradient */
     int file;
     const struct safetensors_entry *entry;
     _Atomic int checked; /* the tensor's data match its checksum */

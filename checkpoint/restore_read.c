@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Returns the index of the slot's first tensor that ends behind `at`. */
+/* Returns the index of the slot's first tensor that ends after `at`. */
 static int find_tensor(const struct checkpoint_restore *r, int slot, int64_t at)
 {
     int low = 0, high = r->n_tensors;

@@ -287,8 +287,8 @@ static enum status mark_manifests(struct listing *l, const struct checkpoint_swe
     return st;
 }
 
-/* Makes the second step: removes the renamed manifests. One that does not exist any more was
- * renamed back and stays. */
+/* Makes the second step: removes the renamed manifests. A manifest that does not exist any more
+ * under this name was renamed back, and stays. */
 static enum status remove_marked(struct listing *l)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];

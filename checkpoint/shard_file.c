@@ -23,7 +23,7 @@ struct table {
     int n_tensors, n_metadata, n_keys;
 };
 
-/* The elements of one parameter that lie in a chunk. */
+/* The elements of one parameter that belong to a chunk. */
 struct part {
     const struct net_param *param;
     int64_t begin, end; /* range of the parameter's elements */

@@ -12,10 +12,10 @@
  * folder. If the progress is known: position, members, addresses (of the servers). Except in
  * lockstep: "version NAME" for each tensor whose chunk was not at `step` and, with the model's
  * first chunk, "samples", the numbers of ps/store/samples.h with spaces between them. "idle NAME"
- * is the number of updates in which the parameter of this tensor stayed, as no member had a
- * gradient for it (ps/store/version.h), if that is not 0. After a restore, servers refuse frames of
- * this generation, so the file need not record which contributions counted. Errors:  as
- * safetensors_write. */
+ * is the number of updates in which the parameter of this tensor did not change, because no member
+ * had a gradient for it (ps/store/version.h), if that number is not 0. After a restore, servers
+ * refuse frames of this generation, so the file need not record which contributions counted.
+ * Errors:  see safetensors_write. */
 #ifndef CHECKPOINT_SHARD_FILE_H
 #define CHECKPOINT_SHARD_FILE_H
 #include "checkpoint/manifest.h"
@@ -45,7 +45,7 @@ struct checkpoint_shard_file {
 };
 /* Opens a file that a manifest or a list of parts names, and checks its size and header against
  * `is`. whole: all of its data are compared with their checksums. A file that cannot be read is
- * opened again, CHECKPOINT_TRIES times in all. Errors: as safetensors_open. */
+ * opened again, CHECKPOINT_TRIES times in all. Errors: see safetensors_open. */
 enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
                                        bool whole, struct safetensors_file **out,
                                        char why[SAFETENSORS_WHY_BYTES]);
