@@ -1,7 +1,7 @@
 /* member/crew.h - threads for loops over parameters and gradients: the backend's threads, which are
  * idle during such a loop, or the worker's own threads if the backend has none (a GPU's). Loops are
- * cut into the same ranges for any number of threads. Owns: nothing. Threads: the rules of the
- * backend's spread or of thread_pool_run. Errors: none. */
+ * cut into the same ranges for any number of threads. Owns: nothing. Threads: those that may call
+ * the backend's spread or thread_pool_run. Errors: none. */
 #ifndef MEMBER_CREW_H
 #define MEMBER_CREW_H
 #include "base/thread_pool.h"

@@ -24,7 +24,7 @@ int device_claim_parts(double fraction)
     return parts < 1 ? 1 : parts > DEVICE_CLAIM_WHOLE ? DEVICE_CLAIM_WHOLE : (int)parts;
 }
 
-/* Parses the part of a claim's file name behind the GPU's key. Returns false if the name is not a
+/* Parses the part of a claim's file name after the GPU's key. Returns false if the name is not a
  * claim's. */
 static bool read_name(const char *s, struct device_holder *out)
 {

@@ -31,7 +31,7 @@ enum {
 struct device_claim_request {
     int parts;    /* share of the GPU's memory in millionths; 0: no limit */
     bool is_cap;  /* the memory is only limited to `parts`, not allocated at once */
-    bool is_auto; /* claims with is_cap are added up, too */
+    bool is_auto; /* claims with is_cap count in the sum of the fractions, too */
 };
 
 struct device_claim {
@@ -44,7 +44,7 @@ struct device_holder {
     int pid; /* 0: unknown */
     struct process_info who;
     int parts, is_cap;
-    int64_t since; /* seconds since 1970 */
+    int64_t since; /* time of the claim in seconds since 1970 */
 };
 
 struct device_holders {

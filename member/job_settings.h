@@ -40,9 +40,9 @@ enum status job_settings_optim(const struct job_settings *s, const char *dash, i
 /* Checks and returns the dtypes of contributions and of versions, and whether to log them. */
 enum status job_settings_dtypes(const struct job_settings *s, const char *dash,
                                 struct net_job *out);
-/* Checks that the settings of the servers' optimizer of rounds fit together. */
+/* Checks that the settings of the servers' optimizer for rounds (below) fit together. */
 enum status job_settings_check_outer(const struct job_settings *s, const char *dash, int joins);
-/* Returns the servers' optimizer of rounds: each step of the servers is a round of local steps.
+/* Returns the servers' optimizer for rounds: each step of the servers is a round of local steps.
  * Defaults: Nesterov's momentum for adam and similar local optimizers (adaptive), plain averaging
  * for other optimizers and for jobs with few rounds. In async and ssp the servers apply only a part
  * of each contribution. job: its mode, n_workers and train_steps (not in rounds yet) are used; 0:

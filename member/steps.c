@@ -32,7 +32,8 @@ enum status member_steps_collect(const struct member_steps *m, int n_chunks, int
     enum status st = ST_OK;
     enum dtype d = m->place->version_dtype; /* the job's dtype; the setting of this member may be
                                              * `auto` */
-    int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* then the member has the servers' bits */
+    /* the member receives exactly the servers' values in these formats */
+    int exact = d == DTYPE_F32 || dtype_block(d) > 1;
     TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
     if ((exact && !m->own_pace) || *asked)
         goto done;

@@ -22,8 +22,10 @@ struct local {
     int n_slots;
     int64_t restarts; /* the slots are emptied after so many steps; 0: never */
     float *params;    /* flat block; borrowed */
-    float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
-    uint64_t *idle;   /* updates in which a parameter of a chunk had no gradient, see idle_of() */
+    /* n_slots x n_elems; a chunk's slots are stored together, from n_slots * first on */
+    float *slots;
+    /* numbers of updates in which a parameter of a chunk had no gradient, see idle_of() */
+    uint64_t *idle;
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */
     _Atomic float rate;   /* factor of the learning rate */
@@ -111,7 +113,7 @@ static void local_set_rate(void *ctx, float rate)
     atomic_store(&((struct local *)ctx)->rate, rate);
 }
 
-/* Returns the counts of the chunk's parameters. */
+/* Returns the counts of idle updates of the chunk's parameters. */
 static uint64_t *idle_of(const struct local *l, int chunk)
 {
     return l->idle + l->chunks->chunks[chunk].param + chunk;

@@ -18,8 +18,8 @@ struct updates_ops {
     /* Sets the threads for updates in this process, before the first push. NULL: no such updates.
      */
     void (*set_crew)(void *ctx, const struct crew *crew);
-    /* Returns the segment in which gradients should be written (net_exchange_gradients). NULL, or
-     * returns NULL: any memory is suitable. */
+    /* Returns the segment in which gradients should be written (net_exchange_gradients). If it is
+     * NULL or returns NULL, any memory is suitable. */
     struct segment *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);
     /* Sets the factor of the learning rate for later pushes; at first 1. NULL: not supported. */
@@ -64,13 +64,14 @@ struct updates {
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out);
 /* State of the local kind between two steps, from which it can resume. */
 struct updates_state {
-    float *params, *slots; /* the flat block; a chunk's slots lie together at n_slots * first */
+    /* the flat block; a chunk's slots are stored together, from n_slots * first on */
+    float *params, *slots;
     int n_slots;
     struct net_place place;
 };
 int updates_state(const struct updates *x, struct updates_state *out); /* 0: another kind */
-/* Resumes the local kind, before start, at `step`, whose first sample lies at `position`. The
- * caller has filled the arrays of updates_state() with the state at this step. */
+/* Resumes the local kind, before start, at `step`, whose first sample is at `position`. The caller
+ * has filled the arrays of updates_state() with the state at this step. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);
 /* Returns, for each parameter of a chunk, the number of updates of the local kind in which it had
  * no gradient; NULL: another kind. May be written before start. */

@@ -4,7 +4,7 @@
  *
  *     base: the servers' version of the round.   params: what the worker trains, base at first
  *     each step:    params -= the local optimizer's update, as of a worker alone
- *     after H:      contribution = base - params; weight: the samples behind it
+ *     after H:      contribution = base - params; weight: number of its samples
  *     with the answer: params = base = the servers' next version
  *
  * A parameter that lacks its gradient in a step does not change in that step. If it lacks its
@@ -52,7 +52,8 @@ struct rounds {
     int batch;                   /* samples of one step */
     float *params;               /* trained parameters; borrowed */
     float *base;
-    float *change;           /* contributions until they are answered: in `segment`, or own */
+    /* contributions until they are answered; in `segment` or in memory of this object */
+    float *change;
     struct segment *segment; /* NULL: none */
     float *own_change;
     float *weight;           /* [n_chunks] weight of the round's steps so far */
@@ -61,7 +62,9 @@ struct rounds {
     pthread_mutex_t lock;    /* guards the three fields below */
     int64_t *round;          /* [n_chunks] round whose version params began with */
     int64_t *taken;          /* [n_chunks] steps of the round so far */
-    char *is_sent;           /* [n_chunks] modes other than sync: the next version begins a round */
+    /* [n_chunks] in modes other than sync: the contribution was sent, so the next version begins a
+     * round */
+    char *is_sent;
 };
 
 /* Begins a round: copies the servers' version, which has arrived, to params. */
@@ -199,8 +202,8 @@ static int64_t rounds_version(void *ctx, int chunk)
     struct rounds *r = ctx;
     int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
     pthread_mutex_lock(&r->lock);
-    if (r->own_pace && version == r->round[chunk]) /* otherwise the answer to its contribution has
-                                                    * arrived */
+    /* if the versions differ, the answer to the chunk's contribution has arrived */
+    if (r->own_pace && version == r->round[chunk])
         taken = r->taken[chunk];
     pthread_mutex_unlock(&r->lock);
     return version < 0 ? version : version * r->n_steps + taken;
@@ -303,7 +306,7 @@ static const struct updates_ops rounds_ops = {
     .destroy = rounds_destroy,
 };
 
-/* Allocates `change`, in memory that servers on this host can read if possible. */
+/* Allocates `change`, if possible in memory that servers on this host can read. */
 static enum status make_change(struct rounds *r)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
