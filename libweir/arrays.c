@@ -13,7 +13,7 @@ enum status weir_arrays_no_memory(const struct weir *w)
     return ST_NOMEM;
 }
 
-/* Writes one parameter's first values to `to`. */
+/* Writes one parameter's initial values to `to`. */
 static enum status write_first(const struct weir *w, int param, float *to)
 {
     const struct param *p = &w->params[param];
@@ -118,7 +118,7 @@ static const struct param *find_begun(struct weir *w, int param)
 }
 
 /* Returns true if the array of the parameter's values holds the change that was pushed, because the
- * answer is not here yet, or will never be. */
+ * answer has not arrived yet, or will never arrive. */
 static bool holds_change(struct weir *w, int param)
 {
     pthread_mutex_lock(&w->lock);

@@ -1,6 +1,6 @@
 /* libweir/arrays.h - the arrays of a handle's parameters. Private to libweir/.
- * Owns:    first values, values, gradients.
- * Threads: the starter (begin.c) makes the arrays. Any thread may write first values.
+ * Owns:    initial values, values, gradients.
+ * Threads: the starter (begin.c) makes the arrays. Any thread may write initial values.
  * Errors:  ST_NOMEM, logged. */
 #ifndef LIBWEIR_ARRAYS_H
 #define LIBWEIR_ARRAYS_H
@@ -8,16 +8,17 @@
 #include <stdbool.h>
 
 enum status weir_arrays_no_memory(const struct weir *w); /* logs and returns ST_NOMEM */
-/* Makes the values, with the first values. */
+/* Allocates the arrays of values, and writes the initial values to them. */
 enum status weir_arrays_make_values(struct weir *w);
-/* Makes the gradients, zeros. Called when the exchange exists. */
+/* Allocates the arrays of gradients, filled with zeros. Called once the exchange exists. */
 enum status weir_arrays_make_gradients(struct weir *w);
-/* Writes the first values of all parameters of the handle w. */
+/* Writes the initial values of all parameters of the handle w. */
 enum status weir_arrays_write_first(void *w, float *values);
 void weir_arrays_free(struct weir *w);
-/* Returns true if the parameter's values of this step or a later one are here; does not wait. */
+/* Returns true if the parameter's values of this step or a later one have arrived; does not
+ * wait. */
 bool weir_steps_is_here(struct weir *w, int param, int64_t step);
-void weir_errors_enter_first(
-    bool enters); /* errors.c: this thread is in a function of first values */
+/* Notes in errors.c that this thread enters, or leaves, a program's function for initial values. */
+void weir_errors_enter_first(bool enters);
 
 #endif

@@ -22,7 +22,7 @@ static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
 static _Thread_local int
     in_line; /* within line_to: the thread that logs may hold any lock of the library */
-static _Thread_local bool in_first; /* within a function of first values */
+static _Thread_local bool in_first; /* this thread runs a program's function for initial values */
 
 static void on_line(void *ctx, enum log_level level, const char *text)
 {

@@ -68,8 +68,8 @@ static int64_t awaited_since(struct weir *w, int param)
     return step;
 }
 
-/* Fills in READY of the parameter. Returns 0 if another thread has reported it, or has pushed the
- * parameter again. */
+/* Fills in the event READY for the parameter. Returns 0 if another thread has reported it, or has
+ * pushed the parameter again. */
 static int take_ready(struct weir *w, int param, int64_t step, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);

@@ -222,8 +222,8 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         wrong = "batch_size times local_steps is too large; set fewer local steps";
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
-    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* only workers support this, and check
-                                                              * more rules */
+    /* only Weir's worker supports this combination; it has more rules, which it checks itself */
+    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) {
         LOG_E("local_steps needs sync_mode=sync without backup workers in this library");
         return ST_UNSUPPORTED;
     }

@@ -322,7 +322,8 @@ static void begin_push(struct weir *w, int param)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Returns the parameter that makes the pull impossible, as change_beside; -1: it has begun. */
+/* Returns the parameter that makes the pull impossible (see change_beside); -1: the pull has
+ * begun. */
 static int begin_pull(struct weir *w, int param)
 {
     struct gather *g = &w->gather[w->chunks->params[param].first_chunk];

@@ -71,7 +71,7 @@ void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
  * their values are texts (docs/reference/weir-h.md). All members of a job must set the same. */
 int weir_set(struct weir *w, const char *name, const char *value);
 /* Adds a parameter and returns its number. name: up to 255 printable characters without spaces,
- * unique in the model. dtype: WEIR_FLOAT32. n_dims: 0 to 6. values: first values, row-major,
+ * unique in the model. dtype: WEIR_FLOAT32. n_dims: 0 to 6. values: initial values, row-major,
  * copied; NULL: zeros. The job starts with the values of the member that joins first, and the other
  * members receive them. All members add the same parameters in the same order. */
 int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const int64_t *dims,
@@ -79,9 +79,9 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
 /* Makes the parameter a statistic, which is not trained. In each step its new value is keep (0 to
  * 1) times the old value plus (1 - keep) times the mean of the pushed values. keep 1: constant. */
 int weir_param_average(struct weir *w, int param, double keep);
-/* Sets a function that writes the parameter's first values, the same each time; the library keeps
- * no copy. Any thread may call it when the job starts at its beginning. Answers wait for its end.
- * A result other than 0 stops the handle. It may call what weir_log's `line` may. */
+/* Sets a function that writes the parameter's initial values, the same at each call; the library
+ * keeps no copy. Any thread may call it when the job starts at its beginning. Answers wait for its
+ * end. A result other than 0 stops the handle. It may call what weir_log's `line` may. */
 int weir_param_first_values(struct weir *w, int param,
                             int (*write)(void *ctx, int param, float *values), void *ctx);
 /* Sets the factors, finite and 0 or above, by which the job's learning rate and weight decay are
@@ -118,7 +118,7 @@ int weir_step_rate(struct weir *w, double factor);
 int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
 /* Returns which of n samples (1 to 2^26) lies at a position. Each pass has every sample once, in an
  * order that depends on the setting `seed` and the pass. -1: the position is negative, or the
- * setting `join` is on and no step has begun, so that the job's seed is not here yet. */
+ * setting `join` is on and no step has begun, so the job's seed has not arrived yet. */
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position);
 /* Returns the parameter's values, row-major. NULL: weir_next has not returned WEIR_OK yet, or
  * own_local_steps is set and the answer to the push is not here. All values lie one after another,

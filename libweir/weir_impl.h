@@ -36,7 +36,7 @@ enum weir_state {
 struct param {
     char *name;
     struct shape shape;
-    double keep; /* statistics: share of the old value to keep; below 0: trained parameter */
+    double keep; /* 0 or more: a statistic that keeps this share of its value; below 0: trained */
     struct optim_factors factors; /* factors of the optimizer, at first 1 */
     int64_t first;                /* offset of the first element in the flat block */
     float *first_values; /* kept in case the job starts from step 0; NULL: written by write_first */
@@ -68,8 +68,8 @@ struct weir {
     int is_over;
     char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host and process, the member's name*/
     struct chunks *chunks;
-    float *values, *gradients, *contributions; /* [n_elems]; contributions: one of the other two */
-    void *own_values, *own_gradients;          /* their blocks; NULL: in the segment */
+    float *values, *gradients, *contributions; /* [n_elems]; contributions: the same as another */
+    void *own_values, *own_gradients; /* memory of values, gradients; NULL: in the segment */
     struct segment *segment;
     struct updates updates;
     struct updates watched;  /* report to `waiting` the servers for which this member waits */
@@ -96,8 +96,8 @@ struct weir {
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;
-    int invalid, began;      /* this step no longer counts; the next is the first of a start */
-    int collecting;          /* the last values have been requested */
+    int invalid, began; /* this step no longer counts; the next step is the first after a start */
+    int collecting;     /* the last values have been requested */
     int n_within, n_pushing; /* calls that use the exchange (a start awaits their end); pushes */
     int begun;               /* a start has succeeded */
     int tell_began, tell_rebased, tell_stopped; /* events that are due: BEGAN, REBASED, STOPPED */
@@ -110,7 +110,7 @@ struct weir {
 };
 
 enum status weir_watch_waits(struct weir *w); /* waits.c: logs the handle's waits */
-/* errors.c: a failure's code, with its error text. */
+/* errors.c: sets a failure's error text, and returns its code. */
 int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Returns a failure's code; its error text is the error logged since weir_errors_listen. */
@@ -124,7 +124,7 @@ int weir_errors_code_of(enum status st);
  * the error: in the function of weir_log, or in a process that was forked from the handle's. */
 int weir_errors_refuses(struct weir *w);
 int weir_errors_stopped(struct weir *w); /* returns the code of a STOPPED handle, else 0 */
-void weir_events_signal(struct weir *w); /* events.c: the descriptor; any lock */
+void weir_events_signal(struct weir *w); /* events.c: signals the descriptor; under any lock */
 
 const struct param *weir_params_find(struct weir *w, int param); /* NULL: none; logged */
 void weir_params_free(struct weir *w);
@@ -135,7 +135,7 @@ int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_begin_end_starter(struct weir *w);
 /* steps.c: returns the deadline (clock.h) of this timeout; -1: no timeout. */
 int64_t weir_steps_deadline(int timeout_ms);
-/* A call within a step. If enter returns 0, there is no step; otherwise call exit. */
+/* A call within a step. If _enter returns 0, there is no step; otherwise call _exit. */
 struct within {
     int64_t step;
     int invalid;
