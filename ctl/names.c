@@ -1,4 +1,4 @@
-/* ctl/names.c - tables from a status' numbers to words; see names.h. */
+/* ctl/names.c - translates the numbers of a status to words; see names.h. */
 #include "ctl/names.h"
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Prints and frees the document. all NULL: it could not be made. */
+/* Prints and frees the document `all`. NULL: the document could not be made. */
 static enum status print_take(json_t *all)
 {
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;

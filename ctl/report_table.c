@@ -158,7 +158,7 @@ static void show_best(const struct net_best *b)
 }
 
 /* Prints the last and the next checkpoint. A checkpoint of the last step is always ordered; if
- * checkpoints are made by time, there are earlier ones. */
+ * checkpoints are made by time, there are earlier checkpoints, too. */
 static void show_checkpoints(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;
