@@ -5,7 +5,8 @@
 
 struct SEXPREC; /* R declares SEXP as a pointer to it */
 
-/* Sets the lowest level of the lines that are kept; a level above WEIR_LOG_ERROR: none. */
+/* Sets the lowest level of the lines that are kept; at a level above WEIR_LOG_ERROR no line is
+ * kept. */
 struct SEXPREC *r_log(struct SEXPREC *level);
 /* Returns the lines since the last call; the attribute `level` has their levels. */
 struct SEXPREC *r_lines(void);

@@ -26,7 +26,7 @@ struct param {
     int is_here;    /* R may read the values and write the gradient's array */
     int pushed;     /* the parameter was pushed in the current step */
     double samples; /* number of samples of that push */
-    double keep;    /* statistics: share of the old value to keep; below 0: trained parameter */
+    double keep; /* 0 or more: statistic that keeps this share of its old value; below 0: trained */
 };
 
 struct member {
@@ -403,8 +403,8 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
 }
 
 /* Pushes arrays of doubles in R's order (NULL: no gradient) for the parameters with these numbers.
- * Sends no array before it has checked all. If one is not valid, *at is its place in the list, from
- * 0. */
+ * Sends no array before it has checked all. If one is not valid, *at is its position in the list,
+ * from 0. */
 static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, int is_values,
                      int *at)
 {
@@ -423,7 +423,7 @@ static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, 
     return WEIR_OK;
 }
 
-/* Returns WEIR_OK, or c(code, place in the list, from 1, of the array at fault). */
+/* Returns WEIR_OK, or c(code, position in the list, from 1, of the array that is not valid). */
 static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_values)
 {
     struct member *m = member_of(pointer);
@@ -458,9 +458,9 @@ static int push_no_change(struct member *m, int i, double samples, int is_values
     return push(m, i, room, samples, 0);
 }
 
-/* Pushes nothing for a parameter. Small parameters share a message with their neighbours by number,
- * which has one number of samples. So if a neighbour was pushed, this pushes a contribution without
- * change for as many samples. */
+/* Pushes nothing for a parameter. Small parameters with successive numbers share a message, and the
+ * message has one number of samples. So if another parameter of the message was pushed, this
+ * function pushes a contribution without change for as many samples. */
 static int push_nothing(struct member *m, int i, int is_values)
 {
     int code = push(m, i, NULL, 0, is_values), above = i + 1;
