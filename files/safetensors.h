@@ -50,7 +50,7 @@ enum safetensors_dtype {
     SAFETENSORS_F64,
     SAFETENSORS_F16,
     SAFETENSORS_BF16,
-    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte, unknown dtypes */
+    SAFETENSORS_OTHER, /* integers, booleans, 8-bit floats, unknown dtypes */
 };
 
 struct safetensors_entry {
