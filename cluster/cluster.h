@@ -20,7 +20,7 @@ struct cluster {
     /* Only TF_CONFIG and Slurm, with a task, set the fields below. */
     enum cluster_role role;
     int index;        /* number of this task in ps or workers (chief: worker 0); -1: unknown */
-    int joins;        /* worker that joins (--join): its source lists no other workers */
+    int joins;        /* this worker joins (--join), because its source lists no other workers */
     char self[300];   /* host:port of this task; "": unknown */
     char named[300];  /* name of the task in its source, for log lines: "chief 0" */
     const char *over; /* source that overrides an existing TF_CONFIG; static; NULL: no TF_CONFIG */

@@ -18,7 +18,8 @@ struct name {
 static const char *const TOO_MANY = "has too many nodes; at most 4096 are allowed";
 static const char *const BRACKETS = "has wrong brackets; a correct list is node[01-04,07]";
 
-/* Reads a number of at most MAX_DIGITS digits. Returns how many it has; 0: no number is there. */
+/* Reads a number of at most MAX_DIGITS digits. Returns the number of its digits; 0: the text does
+ * not begin with a number. */
 static int read_number(const char *p, long *value)
 {
     int n = 0;
@@ -69,7 +70,7 @@ static const char *expand_range(const char *part, const char *rest, const char *
 }
 
 /* Adds all names that begin with `name` and continue by the pattern from p to end. Returns NULL, ""
- * if memory ran out, or a fault. */
+ * if memory ran out, or a text that describes the fault. */
 static const char *expand(const char *p, const char *end, struct name name, struct hosts *out)
 {
     for (; p < end && *p != '['; p++) {

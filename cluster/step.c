@@ -1,9 +1,9 @@
 /* cluster/step.c - derives a cluster from the tasks of a Slurm step. The tasks with the lowest
  * numbers are servers, and the following tasks are workers. A task's address is that of its node,
- * with a port that depends on its place on that node. Every task computes the cluster by itself,
- * from variables that are equal in all tasks. So Slurm must distribute tasks by blocks (srun's
- * default) or in turns (cyclic), and each task checks that it runs on the node that it has
- * computed. */
+ * with a port that depends on its position among the tasks of that node. Every task computes the
+ * cluster by itself, from variables that are equal in all tasks. So Slurm must distribute tasks by
+ * blocks (srun's default) or in turns (cyclic), and each task checks that it runs on the node that
+ * it has computed. */
 #include "base/log.h"
 #include "cluster/cluster.h"
 #include "cluster/slurm.h"
@@ -37,7 +37,7 @@ static enum status read_number(const char *name, const char *text, int64_t below
     return ST_OK;
 }
 
-/* Computes for each of n tasks the node and the task's place on that node. */
+/* Computes for each of n tasks its node, and its position among the tasks of that node. */
 static void spread(const int *counts, int n_nodes, int in_turns, struct spot *out, int n)
 {
     int at = 0, most = 0;

@@ -14,7 +14,7 @@
 
 enum { PLACE_BYTES = 200 };
 
-/* One job of the cluster, by the numbers of its tasks. */
+/* TensorFlow's "job" of the cluster: the tasks of one role, by their numbers. */
 struct job {
     const char *name;
     int there;
