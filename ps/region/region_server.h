@@ -3,9 +3,9 @@
  * ps 0 sends the order (gate.h). It decides nothing: ps 0 manages all chunks of the region
  * (region.h), on every server.
  *
- * to ps 0     members' initial values; at a gate each version that waits, with its value; of the
- * versions within --overlap_steps before a gate, the first that is made from ps 0   first versions;
- * the values of versions that wait
+ *     to ps 0     members' initial values; at a gate each version that waits, with its value;
+ *                 of the versions within --overlap_steps before a gate, the first that is made
+ *     from ps 0   first versions; the values of versions that wait
  *
  * A letter may arrive twice: a repeated report has the same content, and a repeated order has no
  * effect. The end of a generation drops undelivered letters. The next generation computes the

@@ -1,12 +1,15 @@
 /* ps/store/chunk_state.h - a chunk inside the store, shared by the files of this folder:
  *
- * pieces.c       the stages of a piece: validated, judged (consistency.h), applied, answered
- * versions.c     contributions, and the versions that they make chunk_update.c the pass that makes
- * a version clip.c         versions that wait for the norm of the whole step outer.c
- * versions that wait for other regions answers.c      owed answers, and the members that others
- * wait for samples.c      the samples that members read next, if a server assigns them handover.c
- * the end of a store, and the start of the next one from it snapshot.c     one version of every
- * chunk, for checkpoints store.c        creation, and questions about all chunks
+ *   pieces.c       the stages of a piece: validated, judged (consistency.h), applied, answered
+ *   versions.c     contributions, and the versions that they make
+ *   chunk_update.c the pass that makes a version
+ *   clip.c         versions that wait for the norm of the whole step
+ *   outer.c        versions that wait for other regions
+ *   answers.c      owed answers, and the members that others wait for
+ *   samples.c      the samples that members read next, if a server assigns them
+ *   handover.c     the end of a store, and the start of the next one from it
+ *   snapshot.c     one version of every chunk, for checkpoints
+ *   store.c        creation, and questions about all chunks
  *
  * Private to these files.
  * Threads: a chunk's lock guards its fields, and callers of its functions hold that lock unless a
