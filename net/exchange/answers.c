@@ -57,8 +57,8 @@ static bool all_fetched(const struct link *l)
     return true;
 }
 
-/* Ends the chunk's request after its answer. late: the version, if it is not in params yet; or
- * NULL. */
+/* Ends the chunk's request after its answer. late: the version that the answer contained, if it is
+ * not in params yet; NULL: it is. */
 static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p,
                              float *late)
 {
@@ -91,7 +91,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
         exchange_session_report_busy(l);
 }
 
-/* Processes TAKEN: the answer to the chunk's request will follow. */
+/* Processes TAKEN: the server has received the contribution, and its answer will follow. */
 static void note_taken(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -102,7 +102,7 @@ static void note_taken(struct link *l, const struct net_piece *p)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Returns true if the chunk waits for an answer in this dtype: a change, if params hold the
+/* Returns true if the chunk's request allows an answer in this dtype: a change, if params hold the
  * previous version, or a whole version. The caller holds x->lock. */
 static bool is_wanted_dtype(const struct exchange_chunk *c, const struct net_piece *p)
 {
@@ -116,8 +116,8 @@ static bool is_wanted_dtype(const struct exchange_chunk *c, const struct net_pie
 }
 
 /* Ends the chunk's request without an answer, because the chunk has its last version of this
- * generation. The session is stepped first: a thread that waits for the chunk may call START as
- * soon as the chunk is marked. */
+ * generation. The session receives the event before the chunk is marked, because a thread that
+ * waits for the chunk may start the next generation as soon as the chunk is marked. */
 static void note_ended(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -145,8 +145,8 @@ static void note_ended(struct link *l, const struct net_piece *p)
         exchange_session_report_busy(l);
 }
 
-/* Returns true if the piece is the version of a chunk that had no turn: this member has it, and
- * the piece has no payload. */
+/* Returns true if the piece has no payload because the chunk was not exchanged in this step
+ * (fragments.h), so this member already has its version. */
 static bool is_kept(const struct net_exchange *x, const struct net_piece *p)
 {
     return p->kind != PIECE_VERSION && p->step > 0 && p->payload.bytes == 0 &&
@@ -189,7 +189,8 @@ static enum status check_stamp(const struct link *l, const struct net_piece *p)
     return ST_CORRUPT;
 }
 
-enum { PART = 32768 }; /* elements, a multiple of every dtype's block */
+/* elements that one call of decode_part decodes; a multiple of every dtype's block size */
+enum { PART = 32768 };
 
 /* Arguments for decoding a version whose bytes are contiguous. */
 struct decoding {
@@ -208,9 +209,9 @@ static void decode_part(void *ctx, int k)
 }
 
 /* Decodes a version to `to`: params or other memory. The caller does not read the chunk before the
- * answer is complete, so a bad copy does no harm: a correct copy will follow. If params held the
- * contribution that the server repeats its answer to, the server has counted the contribution, and
- * does not read it again. */
+ * answer is complete, so a bad copy does no harm: a correct copy will follow. If params hold a
+ * contribution, and the server sends its answer again, then the server has counted the contribution
+ * and does not read it again. */
 static enum status read_version(struct link *l, const struct net_piece *p, float *to)
 {
     enum status st = ST_OK;
@@ -239,8 +240,8 @@ static void add_change(void *ctx, size_t first, const void *src, size_t n)
     dtype_add(c->dtype, c->value + first, src, n);
 }
 
-/* Adds a change to the version in params. A bad change must not be added, so it is checked before,
- * and a change in the server's memory is copied first. */
+/* Adds a change to the version in params. A bad change must not be added, so it is checked first. A
+ * change in the server's memory is copied before it is checked. */
 static enum status read_change(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
@@ -264,8 +265,8 @@ done:
     return st;
 }
 
-/* Reads the answer to the chunk's request, and ends the request. apart: gRPC holds slices of
- * params, which must not change before it releases them. */
+/* Reads the answer to the chunk's request, and ends the request. apart: gRPC still holds slices of
+ * params, so the version is stored elsewhere until gRPC has released them. */
 static enum status read_answer(struct link *l, const struct net_piece *p, bool apart)
 {
     enum status st = ST_OK;

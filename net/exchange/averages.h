@@ -6,9 +6,10 @@
 #include "net/exchange/exchange.h"
 
 /* Requests the averages of all chunks at the versions in params, or, if each chunk advances by
- * itself, the newest ones. Waits until `out`, a flat block in fp32, has all of them. Chunks without
- * an average have their value there. The caller has no push or pull pending. After a failure `out`
- * may be partly written, and may still be written until the next net_exchange_start(). */
+ * itself, the newest ones. Waits until `out`, a flat block in fp32, has all of them. For a chunk
+ * without an average, `out` receives its value. The caller has no push or pull pending. After a
+ * failure `out` may be partly written, and may still be written until the next
+ * net_exchange_start(). */
 enum status net_exchange_averages(struct net_exchange *x, float *out);
 
 #endif

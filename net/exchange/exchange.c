@@ -17,8 +17,8 @@
 
 enum { EXCHANGE_WAIT_LINE_MS = 5000, EXCHANGE_RELEASE_MS = 5000, RESUMED_MS = 1000 };
 
-/* Removes a retired link without a pending call from the list; NULL: none. The caller holds the
- * lock. */
+/* Removes a retired link that has no pending call from the list, and returns it; NULL: there is no
+ * such link. The caller holds the lock. */
 static struct link *find_retired(struct net_exchange *x)
 {
     for (struct link **at = &x->retired; *at; at = &(*at)->next_retired) {
@@ -31,7 +31,8 @@ static struct link *find_retired(struct net_exchange *x)
     return NULL;
 }
 
-/* Steps the session at the times that it requests, and destroys retired links. */
+/* Sends the session a TIMER event at each time that it has requested, and destroys retired
+ * links. */
 static void *reconnect_main(void *arg)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -58,7 +59,7 @@ static void *reconnect_main(void *arg)
 }
 
 /* Makes the segment from which servers on this host read contributions; without a segment,
- * contributions pass by TCP. */
+ * contributions are sent over TCP. */
 static void make_segment(struct net_exchange *x)
 {
     char why[SEGMENT_WHY_BYTES];
@@ -170,7 +171,7 @@ static void close_links(struct net_exchange *x)
     const struct session_event e = {.kind = EVENT_CLOSE};
     exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    while (!all_idle(x)) /* calls were cancelled, and leave messages have a deadline */
+    while (!all_idle(x)) /* ends: calls were cancelled, and leave messages have a deadline */
         pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
     for (int i = 0; i < x->n_links; i++)
@@ -208,7 +209,7 @@ void net_exchange_destroy(struct net_exchange *x)
     int64_t deadline = clock_deadline_ns(EXCHANGE_RELEASE_MS);
     pthread_mutex_lock(&x->lock);
     while (x->n_refs > 0 && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
-        ; /* release_chunk signals when the last one is released */
+        ; /* release_chunk signals when gRPC has released the last slice */
     int64_t left = x->n_refs;
     pthread_mutex_unlock(&x->lock);
     grpc_runtime_pollers_destroy(x->pollers);

@@ -11,9 +11,9 @@
  *
  * When a generation ends, push, pull and wait return ST_REBASED, and params are not written any
  * more. Gradients stay borrowed until the next net_exchange_start(), which returns with the
- * versions, the step to continue from and the member's place. A planned end is at a step, and is
- * reported chunk by chunk: wait returns ST_REBASED for some chunks first; the caller must still
- * push its other contributions to that step, and they count.
+ * versions, the step to continue from and the member's place. A planned end is at a step, and the
+ * chunks reach that step one by one: wait may already return ST_REBASED for some chunks while the
+ * caller must still push its contributions to the other chunks; these contributions count.
  *
  * If the job has wire_auto, the first start measures the line, reports the number format that
  * suits it, and then uses the format that the job has.
@@ -44,7 +44,7 @@ struct net_exchange_config {
     struct thread_pool *threads; /* help to copy from shared memory; borrowed; NULL: none */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
-    struct segment *segment;     /* segment of contributions; borrowed; NULL: makes one */
+    struct segment *segment;     /* segment of contributions; borrowed; NULL: create one */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
                     answer arrived, or the generation or the exchange has ended; 0: none */
 };
@@ -95,9 +95,9 @@ enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t
 /* Queues a contribution whose data already have the job's dtype of contributions. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight, const uint8_t *lacking);
-/* Notes that the contributions to `step` did not count and that the next ones will repeat them. So
- * the next ones also include the unsent part (residuals.h) that these had included. The caller has
- * no request in flight. */
+/* Notes that the contributions to `step` did not count, and that the caller's next contributions
+ * will contain them again. So the exchange adds to the next contributions the unsent part
+ * (residuals.h) that it had added to these. The caller has no request in flight. */
 void net_exchange_restore_unsent(struct net_exchange *x, int64_t step);
 /* Returns the part of the chunk's contributions so far that rounding has kept back
  * (residuals.h): n_elems floats, valid until the next push. NULL: the job's number format keeps
@@ -114,8 +114,8 @@ void net_exchange_flush(struct net_exchange *x); /* starts to send all queued re
 /* Flushes, then waits until each chunk in [first, first + n) has no push or pull pending and its
  * version is at least `step`. Blocks while servers reconnect; ST_CANCELLED: after cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
-/* Waits as net_exchange_wait does, but at most until a time of base/clock.h, which may be past,
- * and then returns ST_DEADLINE. INT64_MAX: without limit. */
+/* Waits as net_exchange_wait does, but returns ST_DEADLINE when deadline_ns, a time of
+ * base/clock.h, has passed. INT64_MAX: without limit. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns);
 /* Returns true if a push or pull of the chunk is pending, so that another returns ST_BUSY.
@@ -141,7 +141,7 @@ enum status net_exchange_leave(struct net_exchange *x, bool done, int64_t deadli
  * to fit in LEAVE_ERROR_BYTES); ps 0 logs it. */
 enum status net_exchange_leave_failed(struct net_exchange *x, bool done, const char *error,
                                       int64_t deadline_ms);
-/* Returns for how long net_exchange_start or _wait, if one is running, has failed to join ps 0,
+/* Returns for how many milliseconds a running net_exchange_start or _wait has failed to join ps 0,
  * counted from the first failed attempt; 0: no attempt has failed since the last answer of ps 0. */
 int64_t net_exchange_silence_ms(struct net_exchange *x);
 void net_exchange_cancel(struct net_exchange *x); /* not async-signal-safe; wakes every waiter */

@@ -17,16 +17,15 @@ struct exchange_chunk {
     struct net_exchange *x;
     struct send_queue_item item; /* the pending request; kind PIECE_NONE: there is no request */
     bool queued;                 /* the request is in its link's queue */
-    size_t in_flight;            /* bytes of the request that the link's in_flight contains */
-    int64_t sent_ns;             /* time when these bytes were sent */
+    size_t in_flight;            /* bytes of the request that count in the link's in_flight */
+    int64_t sent_ns;             /* time when the bytes that `in_flight` counts were sent */
     int refs;                    /* payload slices of the request that gRPC still holds */
-    bool params_held;            /* these are slices of params */
-    float *late;                 /* version that will replace params when gRPC holds no slice of
-                                    them; NULL: none */
-    int n_waiters;               /* threads that wait for the chunk to become ready */
-    int64_t begin_ns;            /* start of the request, for the trace; 0: not traced */
-    int64_t version;             /* version in params; -1: none */
-    bool ended;                  /* the chunk has its last version of this generation */
+    bool params_held;            /* the slices that `refs` counts are slices of params */
+    float *late;      /* version to copy to params when gRPC holds no slice of them; NULL: none */
+    int n_waiters;    /* threads that wait for the chunk to become ready */
+    int64_t begin_ns; /* start of the request, for the trace; 0: not traced */
+    int64_t version;  /* version in params; -1: none */
+    bool ended;       /* the chunk has its last version of this generation */
 };
 
 struct net_exchange {
@@ -37,10 +36,11 @@ struct net_exchange {
     struct segment *segment; /* contributions that servers on this host read in place; NULL: none */
     uint8_t *staged;         /* encoded contributions (chunks_wire_at); NULL: fp32, sent from the
                                 caller's buffer */
-    int stages_in_segment, proposed; /* `staged` lies in `segment`; wire_auto_propose has
-                                        measured the line */
-    struct residuals *residuals;     /* rounding errors of earlier contributions; NULL: the
-                                        format keeps none */
+    /* stages_in_segment: `staged` is a range of `segment`; proposed: wire_auto_propose has measured
+     * the line */
+    int stages_in_segment, proposed;
+    struct residuals *residuals; /* rounding errors of earlier contributions; NULL: the
+                                    format keeps none */
     struct exchange_chunk *chunks;
     float *averages;  /* flat block of net_exchange_averages; set before its requests */
     uint8_t *lacking; /* marks of each chunk's last contribution (lacking_at); guarded by `lock` */
@@ -57,37 +57,40 @@ struct net_exchange {
     struct session *session;
     enum status st;  /* error of the session, set after the log line with the reason was written */
     int64_t wake_ns; /* time of the session's next TIMER event */
-    int64_t over_asked_ms;      /* silence of ps 0 at the last call of is_over; 0: not called yet */
-    bool closing;               /* net_exchange_destroy was called */
-    int n_waiting;              /* callers that are in net_exchange_start or _wait */
-    _Atomic int64_t waits_ns;   /* time when the first of these callers began to wait, or of the
-                                   last answer */
-    int64_t left_ns;            /* time when the last caller's deadline passed; 0: it received
-                                   its answer */
-    int64_t logged_ns;          /* time of the last log line about a server that cannot be
-                                 reached */
-    int n_begun, n_out, n_left; /* numbers of STARTs and LEAVEs that have ended */
-    int n_leaves;               /* pending leave calls */
-    int64_t leave_ms;           /* timeout of each leave call */
+    int64_t over_asked_ms;    /* silence of ps 0 at the last call of is_over; 0: not called yet */
+    bool closing;             /* net_exchange_destroy was called */
+    int n_waiting;            /* callers that are in net_exchange_start or _wait */
+    _Atomic int64_t waits_ns; /* time when the first of these callers began to wait, or of the
+                                 last answer */
+    /* time when the last caller's deadline passed; 0: that caller received its answer */
+    int64_t left_ns;
+    int64_t logged_ns; /* time of the last log line about a server that cannot be
+                        reached */
+    /* numbers of STARTs that have ended with a new generation, of STARTs that have ended because
+     * the next generation excludes this member, and of LEAVEs that have ended */
+    int n_begun, n_out, n_left;
+    int n_leaves;                        /* pending leave calls */
+    int64_t leave_ms;                    /* timeout of each leave call */
     char leave_error[LEAVE_ERROR_BYTES]; /* error that the leave messages contain */
     enum status leave_st;
     int n_links;
-    struct link **links;        /* links to the generation's servers; before the first join only
-                                   to ps 0 */
-    int *server;                /* shard map, n_chunks entries; NULL before the first join */
-    struct link *retired;       /* links that the reconnect thread must destroy */
-    struct server_set *offered; /* servers from the answer that the session processes now; NULL:
-                                   none */
-    int64_t reached;            /* step that all chunks had reached when the generation ended */
-    int64_t n_refs;             /* sum of the chunks' refs */
-    uint64_t samples;           /* value that net_exchange_samples returns */
+    struct link **links;  /* links to the generation's servers; before the first join only
+                             to ps 0 */
+    int *server;          /* shard map, n_chunks entries; NULL before the first join */
+    struct link *retired; /* links that the reconnect thread must destroy */
+    /* servers from the answer that the session is processing; NULL: none */
+    struct server_set *offered;
+    int64_t reached;  /* step that all chunks had reached when the generation ended */
+    int64_t n_refs;   /* sum of the chunks' refs */
+    uint64_t samples; /* value that net_exchange_samples returns */
     struct net_exchange_stats stats;
 };
 
 /* Passes the event to the session and carries out its actions. */
 void exchange_session_step(struct net_exchange *x, const struct session_event *e);
 void exchange_session_fail(struct net_exchange *x, enum status st);
-/* Returns true if is_over reports that the job has ended. Releases the lock while is_over runs. */
+/* Calls is_over, and returns true if it reports that the job has ended. Releases the lock while
+ * is_over runs. */
 bool exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so

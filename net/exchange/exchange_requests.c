@@ -1,7 +1,7 @@
 /* net/exchange/exchange_requests.c - the pending requests of an exchange's chunks: at most one per
  * chunk, kept until it is answered, even if its stream breaks. A chunk is ready when its request is
- * answered and gRPC holds no slice of the caller's bytes. A late answer from an older stream that
- * brings nothing new is ignored. */
+ * answered and gRPC holds no slice of the caller's bytes. An answer that arrives late, from an
+ * older stream, and contains nothing new is ignored. */
 #include "net/exchange/exchange_requests.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit of bytes sent to a server on this host, or near it, before the server has read them. The
+/* Limit on the bytes that a server on this host or near it has been sent, but has not read yet. The
  * server's gRPC receives all bytes that arrive before it delivers any. Without a limit it would
  * store a whole model, which would have left the caches before the server reads it. */
 enum { REQUEST_WINDOW_BYTES = 2 << 20 };
@@ -80,7 +80,7 @@ static void release_chunk(void *owner)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* References the item's bytes for sending. */
+/* Counts a reference to the item's bytes, because they are about to be sent. */
 static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
 {
     struct exchange_chunk *c = &x->chunks[item->chunk];
@@ -130,7 +130,7 @@ static int lowest_queued(struct request_queue *q)
     return q->lowest * 64 + __builtin_ctzll(q->bits[q->lowest]);
 }
 
-/* Chooses how the item's payload is passed to this server. */
+/* Chooses whether the item's payload is sent to this server, or read by it from shared memory. */
 static void choose_way(struct link *l, struct send_queue_item *item)
 {
     item->head = l->head;
@@ -152,8 +152,9 @@ static bool is_full(const struct link *l, size_t bytes)
 }
 
 /* Counts the bytes that are sent, until the server has acknowledged them. Frames of few bytes do
- * not count, since an answer TAKEN for each of them would cost more than the frame. First values do
- * not count either: a region's server answers them only when it has all of them. */
+ * not count, since an acknowledgement (TAKEN) for each of them would cost more than the frame.
+ * Initial values do not count either: a region's server answers them only when it has received all
+ * of them. */
 static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
     bool counts = has_window(l) && batch->bytes >= SEND_QUEUE_EAGER_BYTES;
@@ -275,7 +276,7 @@ void exchange_request_first(struct link *l, bool init)
             continue;
         struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
-        if (init) { /* full precision, because it becomes the servers' value */
+        if (init) { /* full precision, because the servers start with this value */
             const struct net_chunk *at = exchange_request_chunk(x, i);
             item.kind = PIECE_INIT;
             item.dtype = DTYPE_F32;
@@ -284,7 +285,8 @@ void exchange_request_first(struct link *l, bool init)
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
-        exchange_request_set_item(l, c, &item); /* link_open reports it to the session */
+        /* link_open reports the new requests to the session */
+        exchange_request_set_item(l, c, &item);
         pthread_mutex_unlock(&x->lock);
     }
 }
@@ -392,7 +394,8 @@ enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t
     bool is_empty = weight == 0 ||
                     (lacking && lacking_all(lacking, lacking_n_params(x->cfg.join.chunks, chunk)));
     pthread_mutex_lock(&x->lock);
-    bool busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
+    /* true: the chunk's staged bytes are in use */
+    bool busy = x->chunks[chunk].item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
     if (busy)
         return ST_BUSY;

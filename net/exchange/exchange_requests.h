@@ -8,7 +8,8 @@
 /* Processes one answer from a server (answers.c). If it does not return ST_OK, the caller
  * ignores the remaining pieces of the frame. */
 enum status exchange_request_answer(struct link *l, const struct net_piece *piece);
-/* Sets the first request of each chunk of the link. INIT refers to the values in params. */
+/* Sets the first request of each chunk of the link. init: the request sends the values in params;
+ * otherwise it pulls. */
 void exchange_request_first(struct link *l, bool init);
 /* Requests version `step` of a chunk, or a later one if that version is gone. */
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step);
@@ -20,8 +21,8 @@ bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
                                const struct send_queue_item *item);
 /* Subtracts the chunk's bytes from its link's in_flight. The caller holds x->lock. */
 void exchange_request_acked(struct link *l, struct exchange_chunk *c);
-/* Sets a malloc'd version of the chunk, which replaces params when gRPC holds no slice of them. The
- * caller holds x->lock. */
+/* Stores a malloc'd version of the chunk, which is copied to params when gRPC holds no slice of
+ * them. The caller holds x->lock. */
 void exchange_request_set_late(struct exchange_chunk *c, float *version);
 void exchange_request_drop_late(struct exchange_chunk *c); /* under x->lock */
 /* Wakes the threads that wait for the chunk, which may have become ready. The caller holds

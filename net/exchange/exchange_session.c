@@ -3,8 +3,8 @@
  * lines, without the lock. It decides nothing.
  *
  * A link has one call at a time. From the step that returns JOIN or OPEN until the session
- * processes the call's end, the link counts as calling, even before gRPC has the call; the link
- * remembers a CANCEL that arrives before. */
+ * processes the call's end, the link counts as calling, even before gRPC has the call; if a CANCEL
+ * arrives before that, the link remembers it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Silence of ps 0 before is_over is called, and interval between such calls: a member that is
- * started together with the servers finds them in that time. */
+/* Silence of ps 0 before is_over is called, and interval between these calls. A member that is
+ * started together with the servers reaches ps 0 within that time. */
 enum { OVER_MS = 10000 };
 
 /* Actions of a step, and their links. */
@@ -195,7 +195,8 @@ static void carry_out(struct net_exchange *x, const struct step *step)
     }
 }
 
-/* Steps the session for the actions that did not fit into one step. */
+/* Steps the session again until it has returned all actions, because one step has room for only
+ * some of them. */
 static void step_on(struct net_exchange *x, struct step *step, int64_t now)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -316,7 +317,7 @@ bool exchange_session_ask_if_over(struct net_exchange *x)
     return over && x->session->generation == 0 && x->links[0]->silent_ns / 1000000 >= silent_ms;
 }
 
-/* Waits until gRPC holds none of the caller's bytes and all servers are joined. */
+/* Waits until gRPC holds none of the caller's bytes and the session has joined all servers. */
 static enum status join_all(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_START};
@@ -344,8 +345,8 @@ static enum status join_all(struct net_exchange *x)
 
 /* Reads the versions of `step` again. In lockstep this member's last process may have ended in the
  * middle of a step, after it had pushed to some chunks, which have advanced since. The step is
- * repeated from its start, with the versions of that time (I4); without this member no chunk
- * advances further. */
+ * repeated from its start, with the versions that it used at first (I4); without this member no
+ * chunk advances further. */
 static enum status go_back(struct net_exchange *x, int64_t step)
 {
     enum status st = ST_OK;
@@ -366,7 +367,7 @@ done:
     return st;
 }
 
-/* Returns the member's place; for a server that assigns none, members are ranked by their index. */
+/* Returns the member's place. If the server assigns no places, a member's rank is its index. */
 static struct net_place place_of(const struct net_exchange *x)
 {
     const struct net_join *join = &x->cfg.join;
@@ -378,8 +379,8 @@ static struct net_place place_of(const struct net_exchange *x)
                               .train_steps = join->job.train_steps};
 }
 
-/* Logs the new generation. `before`: the generation that this member was in. The line counts steps
- * of the member; several of these may be one step of the servers. */
+/* Logs the new generation. `before`: the generation that this member was in. The log line counts
+ * the member's steps; several of these may form one step of the servers. */
 static void log_generation(const struct net_start *s, uint64_t before, int64_t reached,
                            int n_servers, int steps)
 {

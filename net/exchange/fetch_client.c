@@ -11,15 +11,15 @@
 
 enum {
     FETCH_AGAIN_MS = 100,
-    QUICK_MS = 1000, /* a quicker message may be followed by a larger one */
-    SLOW_MS = 4000,  /* a slower message should be followed by a smaller one */
+    QUICK_MS = 1000, /* after a quicker message, the next one may be larger */
+    SLOW_MS = 4000,  /* after a slower message, the next one should be smaller */
 };
 
 struct fetch_client {
     struct net_unary *unary;
     pthread_mutex_t lock; /* guards `cancelled` */
     pthread_cond_t wake;
-    bool cancelled; /* fetch_client_cancel was called since the last run ended */
+    bool cancelled; /* fetch_client_cancel was called after the last run ended */
 };
 
 enum status fetch_client_create(const char *addr, struct fetch_client **out)
@@ -98,8 +98,9 @@ done:
     return st;
 }
 
-/* Number of chunks to request in one message, and its limit. A message that fails is lost as a
- * whole, and its progress is not visible, so messages on a slow link are smaller. */
+/* Number of chunks to request in the next message (n), and the limit of that number (most). A
+ * message that fails is lost as a whole, and its progress is not visible, so messages on a slow
+ * link are smaller. */
 struct pace {
     int n, most;
 };
@@ -125,7 +126,7 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
             return ST_CANCELLED;
         }
         if (now >= deadline_ns)
-            return ST_DEADLINE; /* `why` describes the last call */
+            return ST_DEADLINE; /* `why` already describes the last call */
         part.n = rest.n < pace.n ? rest.n : pace.n;
         enum status st = call(c, &part, (deadline_ns - now) / 1000000 + 1, to, why);
         if (st == ST_OK) {
@@ -142,7 +143,7 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
         } else if (st == ST_UNAVAILABLE) {
             int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
             rest_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
-        } else if (st != ST_CANCELLED) { /* is_cancelled handles a cancelled run above */
+        } else if (st != ST_CANCELLED) { /* a cancelled run ends at is_cancelled above */
             return st;
         }
     }

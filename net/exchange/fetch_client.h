@@ -9,7 +9,7 @@
 #define NET_EXCHANGE_FETCH_CLIENT_H
 #include "net/wire/fetch.h"
 
-/* A client that repeats its request to addr until every chunk has arrived, also if the server is
+/* A client that repeats its request to addr until every chunk has arrived, even if the server is
  * busy or cannot be reached. */
 struct fetch_client;
 enum status fetch_client_create(const char *addr, struct fetch_client **out);

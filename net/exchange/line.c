@@ -56,8 +56,8 @@ static bool is_loopback(const char *addr)
     return false;
 }
 
-/* Measures the rate with each padding in turn, until two successive calls were long: then the line
- * is slow, and not only one call waited for something else. */
+/* Measures the rate with each padding in turn, until two successive calls were long. One long call
+ * may have waited for something else, but two show that the line is slow. */
 static enum status measure_rate(struct net_unary *u, struct net_line *l,
                                 char why[CONTROL_TEXT_BYTES])
 {
@@ -67,13 +67,15 @@ static enum status measure_rate(struct net_unary *u, struct net_line *l,
     for (int i = 0, n_long = 0; i < N_PADS && !l->has_job && n_long < 2; i++) {
         if (i > 1 && clock_now_ns() >= end && !n_long)
             break;
-        int at = i - n_long; /* repeats a long call, which may have waited for something else */
+        /* measures again after a long call, which may have waited for something else */
+        int at = i - n_long;
         st = call(u, pads[at], &seconds, &l->has_job, why);
         if (st == ST_DEADLINE)
             seconds = 1e-3 * CALL_MS;
         TRY(st == ST_DEADLINE ? ST_OK : st);
         double moved = seconds - l->rtt_s > 1e-6 ? seconds - l->rtt_s : 1e-6;
-        double rate = 2 * (double)pads[at] / moved; /* the highest counts: a call may have waited */
+        /* the highest rate counts, because a call may have waited for something else */
+        double rate = 2 * (double)pads[at] / moved;
         l->bytes_per_s = rate > l->bytes_per_s ? rate : l->bytes_per_s;
         n_long = moved > LONG_S && moved > LONG_TRIPS * l->rtt_s ? n_long + 1 : 0;
     }

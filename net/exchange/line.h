@@ -12,10 +12,10 @@
 
 struct net_line {
     double rtt_s;
-    double bytes_per_s; /* rate in each direction; the two are measured one after the other */
-    bool has_job;       /* the server already has a job that is not over; then nothing was
-                           measured */
-    bool is_loopback;   /* the address is a loopback address, so the rate was not measured */
+    /* rate in each direction; the two directions are measured one after the other */
+    double bytes_per_s;
+    bool has_job;     /* the server already has a job that is not over, and nothing was measured */
+    bool is_loopback; /* the address is a loopback address, so the rate was not measured */
 };
 /* Requests the server's status several times, with growing requests and replies: at most 2.4 MB
  * in each direction. After two seconds it starts no further request. */
@@ -29,8 +29,9 @@ struct net_line_use {
 };
 enum { LINE_TEXT_BYTES = 256 };
 /* Returns the first of fp32, int8 and int4 in which an exchange lasts at most a fifth of the time
- * of its steps; int4 if none does. Returns fp32 for a line as fast as a local network (round trip
- * below 5 ms, at least 100 Mbit/s). text: the reason, for example "int8: 94 Mbit/s, ...". */
+ * of the steps between two exchanges; int4 if none is fast enough. Returns fp32 for a line as fast
+ * as a local network (round trip below 5 ms, at least 100 Mbit/s). text: the reason, for example
+ * "int8: 94 Mbit/s, ...". */
 enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *use,
                            char text[LINE_TEXT_BYTES]);
 

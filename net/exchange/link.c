@@ -1,6 +1,7 @@
 /* net/exchange/link.c - one server from the exchange client's view: carries out the session's
- * actions (exchange_session.c) and reports their results to it. A join and the stream after it are
- * successive calls, so a link's callbacks never overlap with those of an earlier call. */
+ * actions (exchange_session.c) and reports their results to the session. A join and the stream
+ * after it are successive calls, so a link's callbacks never overlap with those of an earlier
+ * call. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -22,8 +23,8 @@ static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_m
                             deadline_ms);
 }
 
-/* Stores the link's call, so that link_cancel finds it, and ends it if link_cancel was called
- * before. */
+/* Stores the link's call, so that link_cancel finds it; cancels the call at once if link_cancel was
+ * called before. */
 static void set_call(struct link *l, grpc_call *call)
 {
     grpc_call_ref(call);
@@ -62,7 +63,8 @@ bool link_idle(const struct link *l)
     return !l->calling && l->n_users == 0;
 }
 
-/* Returns true if requests can be sent and are worth a frame. The caller holds the lock. */
+/* Returns true if the link may send a frame now and the queued requests are worth one; eager: even
+ * a small frame is. The caller holds the lock. */
 static bool can_send(const struct link *l, bool eager)
 {
     return l->up && bidi_may_send(&l->stream) &&
@@ -92,7 +94,7 @@ void link_pump(struct link *l, bool eager)
 static void on_written(void *ctx)
 {
     const struct link *l = ctx;
-    l->x->waits_ns = clock_now_ns(); /* bytes were sent: a slow line is not a wait */
+    l->x->waits_ns = clock_now_ns(); /* bytes were sent: a slow line does not count as waiting */
     trace_span(l->send_begin_ns, TRACE_SEND, "send frame", l->index, l->send_chunk, l->send_step);
 }
 
@@ -195,9 +197,9 @@ static void on_ended(void *ctx, const char *reason)
 
 static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
 
-/* Maps the server's memory. A server that names its memory has mapped this program's. Two programs
- * that read each other's memory are on one host, so payloads need no checksum; equal addresses do
- * not prove that two programs are on one host, because they may be two ends of a tunnel. */
+/* Maps the server's memory. A server that names its memory in its answer has mapped this program's
+ * memory. Two programs that read each other's memory are on one host, so payloads need no checksum.
+ * Equal addresses would not prove that, because they may be the two ends of a tunnel. */
 static void open_arena(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -241,8 +243,8 @@ void link_open(struct link *l, const struct session_action *a)
     bidi_release(&l->stream);
 }
 
-/* Adopts the job's steps and optimizer of rounds for later joins, if the member's steps follow the
- * job's (job_steps_follow). */
+/* Copies the job's number of steps, and its optimizer of rounds, to this member's later joins, if
+ * the member's steps follow the job's (job_steps_follow). */
 static void adopt_job(struct net_exchange *x, const struct net_place *place)
 {
     struct net_job *job = &x->cfg.join.job;

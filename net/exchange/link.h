@@ -19,7 +19,7 @@ struct server_set;
  * the next forward pass needs them first. */
 struct request_queue {
     uint64_t *bits;
-    int lowest; /* index of a word below which no bit is set */
+    int lowest; /* index in `bits`: no bit is set below this word */
     size_t n, bytes;
 };
 
@@ -35,26 +35,27 @@ struct link {
     struct segment *arena;       /* segment with the server's versions, if it is on this host;
                                     NULL: none */
     bool told;                   /* use of the shared memory has been logged */
-    int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for
-                                                     the trace */
+    /* start time, first chunk and its step of the frame that is being sent, for the trace */
+    int64_t send_begin_ns, send_chunk, send_step;
     struct net_span *spans;
     size_t spans_room;
-    uint8_t *change; /* copy of a change that lay in the server's memory; NULL: none was received
-                        yet */
+    /* copy of a change that was in the server's memory; NULL: none was received yet */
+    uint8_t *change;
 
     int index; /* number of the server; -1: not yet known. x->lock guards this field and the fields
                   below */
-    grpc_call *call;              /* reference to the call of the join or stream; NULL: there is
-                                     no call */
-    bool calling, cancelled;      /* calling: a call is active or about to start; cancelled: it
-                                     must end */
-    bool up;                      /* requests can be sent over the stream */
-    bool received;                /* a message has arrived over the stream */
-    int64_t failed_ns, silent_ns; /* time of the last failed join, and for how long all joins
-                                     have failed; 0: none */
+    grpc_call *call;         /* reference to the call of the join or stream; NULL: there is
+                                no call */
+    bool calling, cancelled; /* calling: a call is active or about to start; cancelled: it
+                                must end */
+    bool up;                 /* requests can be sent over the stream */
+    bool received;           /* a message has arrived over the stream */
+    /* time of the last failed join, and for how long all joins have failed; 0: no join has
+     * failed */
+    int64_t failed_ns, silent_ns;
     bool retired; /* the server is not in this generation, and the session has no such
                     link */
-    int n_users;  /* threads that carry out an action */
+    int n_users;  /* threads that carry out an action on this link */
     struct link *next_retired;
     char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
     bool fetched;       /* versions of all the server's chunks have arrived in this generation */
@@ -68,8 +69,8 @@ struct link {
     bool stalled;     /* requests wait until in_flight becomes smaller */
     bool is_near;     /* the server's host is near (net_channel_answered), and the server answers
                          within NEAR_MS */
-    int n_acked;      /* acknowledgements since is_near was checked; fastest_ns: the fastest of
-                         them */
+    /* n_acked: acknowledgements since is_near was checked; fastest_ns: the fastest of these */
+    int n_acked;
     int64_t fastest_ns;
 };
 
@@ -87,8 +88,8 @@ void link_leave(struct link *l, const struct session_action *a);
 void link_pump(struct link *l, bool eager); /* sends the next frame; eager: even a small one */
 /* Passes an event of the link to the session and carries out its actions. */
 void exchange_session_step_link(struct link *l, struct session_event *e);
-/* Reports to the session, by e, that the link's call has ended. set: servers of the answer,
- * which the exchange changes to; or NULL. */
+/* Reports to the session, by e, that the link's call has ended. set: the servers in the answer,
+ * which the exchange will use from now on; NULL: it keeps its servers. */
 void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
                                struct server_set *set);
 /* Reports "busy" or "idle" to the session; called if n_under_way and reported_busy differ. */

@@ -5,7 +5,7 @@
 
 struct chunk_residual {
     int64_t step; /* last step that was rounded; -1: none */
-    int out;      /* index of the side with the residual that this step left over */
+    int out;      /* index of the buffer with the residual that this step left over */
 };
 
 struct residuals {

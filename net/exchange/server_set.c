@@ -1,7 +1,7 @@
 /* net/exchange/server_set.c - the servers of the next generation, as links. A set is made before
  * the session receives the answer that names its servers. If the session changes to these servers,
- * the same step installs the set, so that links always have the session's numbers. Only the poller
- * makes and installs sets, so it needs no lock to read the present one. */
+ * the same step installs the set, so that a link's index is always the one that the session uses.
+ * Only the poller makes and installs sets, so it needs no lock to read the present set. */
 #include "base/log.h"
 #include "net/exchange/exchange_requests.h"
 #include <stdbool.h>
@@ -26,8 +26,8 @@ void server_set_free(struct server_set *set)
     free(set->idle);
 }
 
-/* Returns the present number of the link to this address; -1: none. ps 0 is not compared: its link
- * stays, even if the server names another address for it. */
+/* Returns the present index of the link to this address; -1: there is no such link. ps 0 is not
+ * compared: its link stays, even if the server names another address for it. */
 static int find_link(const struct net_exchange *x, const char *addr)
 {
     for (int i = 1; i < x->n_links; i++)
@@ -79,7 +79,8 @@ enum status server_set_make(struct net_exchange *x, const struct net_join_reply 
     pthread_mutex_unlock(&x->lock);
     *out = (struct server_set){.links = NULL};
     e->map = MAP_BAD;
-    if (reply->generation <= present) { /* ps 0 must send the same map again */
+    /* no newer generation: the map must be the one that this member has */
+    if (reply->generation <= present) {
         if (x->server && map_fits(x, reply, x->n_links) &&
             !memcmp(x->server, reply->server, map_bytes))
             e->map = MAP_SAME;
@@ -115,7 +116,7 @@ void server_set_install(struct net_exchange *x, struct server_set *set)
     for (int i = 0; i < set->n_gone; i++) {
         struct link *l = set->gone[i];
         l->retired = l->cancelled = true;
-        l->n_users++; /* decremented when its call is cancelled */
+        l->n_users++; /* decremented when the link's call is cancelled */
         l->next_retired = x->retired;
         x->retired = l;
     }

@@ -11,7 +11,7 @@
 struct server_set {
     struct link **links, **gone;
     int n, n_gone;
-    int *from;   /* [n] present number of the link; -1: new link */
+    int *from;   /* [n] present index of the link; -1: new link */
     int *server; /* shard map */
     char *idle;  /* [n] true if the server has no chunks */
 };

@@ -1,6 +1,6 @@
-/* net/exchange/session.c - see session.h. session_step has the rules of each event. settle_session
- * has the rules that depend only on the state, not on the last event: which links must be
- * joined, cancelled or sent a leave message, and whether a START or a LEAVE has ended. */
+/* net/exchange/session.c - see session.h. session_step has the rules for each event.
+ * settle_session has the rules that depend only on the state, not on the last event: which links
+ * must be joined, cancelled or sent a leave message, and whether a START or a LEAVE has ended. */
 #include "net/exchange/session.h"
 #include <string.h>
 
@@ -12,9 +12,9 @@ enum {
     FIRST_MAX_BACKOFF_MS = 500, /* longest pause until the first answer: servers are starting */
     FIRST_LINE_MS = 1000,
     REPORT_AGAIN_MS = 1000,
-    DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0 */
+    DOUBT_MS = 300, /* time for which a server is unreachable before the session contacts ps 0 */
     DOUBT_AGAIN_MS = 1000, /* shortest interval between such contacts */
-    ACTIONS_OF_SETTLE = 4, /* room for actions that concern no link */
+    ACTIONS_OF_SETTLE = 4, /* highest number of settle_session's actions that concern no link */
 };
 
 #define MS ((int64_t)1000000)
@@ -126,7 +126,7 @@ static void rebase_links(struct session *s, struct session_out *out)
 /* Sets the time of the next join. `asked`: the server answered with "retry". */
 static void plan_retry(const struct session *s, struct session_link *l, bool asked)
 {
-    if (asked && !l->answers) /* the server may have started just now, after a long wait */
+    if (asked && !l->answers) /* the server may have just started, after a long wait */
         l->answers_ns = s->now_ns;
     l->answers = asked;
     int quick = asked && s->now_ns - l->answers_ns < QUICK_FOR_MS * MS;
@@ -207,8 +207,8 @@ static bool set_servers(struct session *s, const struct session_event *e, struct
     return true;
 }
 
-/* Returns true if ps 0 has assigned a valid index: a first worker keeps its own. A worker that
- * joined later receives one from ps 0, and another one from a ps 0 that has lost its memory. */
+/* Returns true if ps 0 has assigned a valid index: a worker of the first generation keeps its
+ * own. A worker that joined later receives one from ps 0, possibly another one after a restart. */
 static bool place_fits(const struct session *s, const struct net_place *place)
 {
     if (place->n_members == 0)
@@ -216,8 +216,8 @@ static bool place_fits(const struct session *s, const struct net_place *place)
     return s->member < 0 || s->cfg.may_move || place->member == s->member;
 }
 
-/* Finds the first requests of the link's stream. Returns false if the server has lost parameters
- * that cannot be restored. */
+/* Decides with which requests the link's stream begins. Returns false if the server has lost
+ * parameters that cannot be restored. */
 static bool find_first(const struct session *s, const struct session_link *l,
                        const struct session_event *e, enum session_first *first)
 {
@@ -230,8 +230,8 @@ static bool find_first(const struct session *s, const struct session_link *l,
     return *first != FIRST_RENEW_AND_INIT || s->cfg.can_renew;
 }
 
-/* Processes the answer of a server that is in the session's generation, the first or a later one.
- * Returns false if the session failed. */
+/* Processes the answer of a server that is in the session's generation; it may be the server's
+ * first answer or a later one. Returns false if the session failed. */
 static bool process_answer(struct session *s, const struct session_event *e,
                            struct session_out *out)
 {
@@ -263,8 +263,8 @@ static bool process_answer(struct session *s, const struct session_event *e,
 enum verdict {
     VERDICT_WAIT,    /* the server, or this member, has not entered the generation yet */
     VERDICT_IN_STEP, /* the server is in this session's generation */
-    VERDICT_NEXT,    /* the server is in the next one, and START waits for that */
-    VERDICT_AHEAD,   /* the server is in a newer one: the present one is over */
+    VERDICT_NEXT,    /* the server is in the next generation, which START waits for */
+    VERDICT_AHEAD,   /* the server is in a newer generation: the session's generation is over */
 };
 
 /* Compares the server's generation with the session's; no other function does. */
@@ -289,7 +289,7 @@ static enum verdict judge_generation(struct session *s, const struct session_eve
 /* Ends the present generation, because the server's answer named a newer one. */
 static void turn_back(struct session *s, int i, struct session_out *out)
 {
-    s->link[i].phase = LINK_DOWN; /* the call with that answer has ended */
+    s->link[i].phase = LINK_DOWN; /* the call that brought the answer has ended */
     rebase_links(s, out);
 }
 
@@ -327,7 +327,7 @@ static void on_join_answer(struct session *s, const struct session_event *e,
         end_call(s, e->link, 0, out);
     } else if (e->answer == JOIN_RETRY) { /* the server may be in a newer generation */
         l->waits = 1;
-        bool is_member = s->generation > 0; /* otherwise it has no generation */
+        bool is_member = s->generation > 0; /* false: the session has no generation yet */
         if (is_member && judge_generation(s, e) == VERDICT_AHEAD)
             turn_back(s, e->link, out);
         end_call(s, e->link, 1, out);
@@ -495,7 +495,7 @@ static void settle_start(struct session *s, struct session_out *out)
 }
 
 /* Contacts ps 0 if another server has been unreachable for a while or makes this member wait, and
- * no active call would bring an answer of ps 0. */
+ * no active call will bring an answer from ps 0. */
 static void settle_doubt(struct session *s, struct session_out *out)
 {
     struct session_link *first = &s->link[0];

@@ -3,20 +3,20 @@
  * the actions and reports their results; it decides nothing.
  *
  * The session has no clock, thread, lock, log line, allocation or wait. Its state is one flat block
- * without pointers, so a copy is a snapshot. Links have the numbers of the servers in the present
+ * without pointers, so a copy is a snapshot. A link's index is that of its server in the present
  * generation; 0 is ps 0. Each event is legal in each state and is ignored if it has no meaning
  * there. The generation works as a term: an answer from an older generation is ignored, and the
  * session never enters a generation twice or after a newer one.
  *
- * START ends when all servers of a newer generation are joined. The session joins ps 0 until ps 0
- * answers with a new generation (SET_SERVERS), and then joins the generation's other servers
- * (BEGIN). It also joins a server without chunks, but does not wait for it if the job has a ps 0
- * that decides when the job is over. A generation ends in one of two ways: by REBASE, chunk by
- * chunk, and streams stay until no request on them is pending; or at once (REBASED), when a server
- * reports a newer generation, whether it admits this member there or makes it wait. After that the
- * session joins only ps 0, until ps 0 also answers with the newer generation. A broken link is
- * joined again for as long as the state requires it; while a link to another server is down, the
- * session also contacts ps 0 at intervals.
+ * START (net_exchange_start) ends when all servers of a newer generation are joined. The session
+ * joins ps 0 until ps 0 answers with a new generation (SET_SERVERS), and then joins the
+ * generation's other servers (BEGIN). It also joins a server without chunks, but does not wait for
+ * it if the job has a ps 0 that decides when the job is over. A generation ends in one of two ways:
+ * by REBASE, chunk by chunk, and streams stay until no request on them is pending; or at once
+ * (REBASED), when a server reports a newer generation, whether it admits this member there or makes
+ * it wait. After that the session joins only ps 0, until ps 0 also answers with the newer
+ * generation. A broken link is joined again for as long as the state requires it; while a link to
+ * another server is down, the session also contacts ps 0 at intervals.
  *
  * Owns:    nothing; session_bytes returns the size of the block that the caller allocates.
  * Threads: none of its own; the caller serialises.
@@ -59,7 +59,8 @@ enum link_progress {
     PROGRESS_FETCHED, /* joined, and the values of all its chunks have arrived */
 };
 
-/* Progress of a task that is done once: cancelling a link's call, or sending its leave message. */
+/* Progress of an action that happens once: cancelling a link's call, or sending its leave
+ * message. */
 enum session_do { DO_NOTHING, DO_DUE, DO_STARTED };
 
 enum session_leave {
@@ -77,10 +78,10 @@ struct session_link {
     bool idle;              /* the server has no chunks, so no caller waits for this link */
     bool busy;              /* requests are pending */
     bool waits;             /* the server answers, and makes this member wait */
-    bool lost;              /* a log line has reported the stream as lost; another must report its
-                               return */
-    bool answers;           /* the last join was answered, even if with "retry" */
-    int64_t answers_ns;     /* time since which all joins were answered */
+    /* a log line has reported that the stream is lost; another line must report its return */
+    bool lost;
+    bool answers;       /* the last join was answered, even if with "retry" */
+    int64_t answers_ns; /* time since which all joins were answered */
     int64_t retry_ns, backoff_ms;
     int64_t down_ns, line_ns; /* time since which the link has no stream; time of the next log line
                                  on that */
@@ -90,9 +91,9 @@ struct session_config {
     int max_servers;
     int member;            /* this member's index; -1: ps 0 assigns one */
     bool may_move;         /* the member joins a running job, and ps 0 may assign another index */
-    bool can_renew;        /* the member can compute its first values again */
-    int64_t wait_line_ms;  /* pause between lines on a missing server */
-    int64_t first_line_ms; /* time until the first of these lines, before the join; 0: 1000 */
+    bool can_renew;        /* the member can compute its initial values again */
+    int64_t wait_line_ms;  /* interval between log lines about a missing server */
+    int64_t first_line_ms; /* time until the first of these lines, while no member yet; 0: 1000 */
 };
 
 struct session {
@@ -103,15 +104,17 @@ struct session {
     bool done; /* LEAVING: the last step is complete */
     int n_links;
     int member;
-    bool has_first_values; /* params hold first values of chunks without a fetched version */
-    uint64_t generation;   /* 0: none yet */
-    uint64_t ps0;          /* incarnation of the ps 0 that made its plan */
-    uint64_t heard;        /* newest generation that a server has reported */
-    uint64_t heard_ps0;    /* incarnation of the ps 0 that made its plan */
+    /* params hold initial values of the chunks of which no version was fetched */
+    bool has_first_values;
+    uint64_t generation; /* 0: none yet */
+    uint64_t ps0;        /* incarnation of the ps 0 that made this generation's plan */
+    uint64_t heard;      /* newest generation that a server has reported */
+    uint64_t heard_ps0;  /* incarnation of the ps 0 that made the plan of that newest generation */
     struct net_place place;
-    int64_t now_ns, report_ns;  /* report_ns: in LEAVE_WANTED, earliest time of the leave call */
-    int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */
-    struct session_link link[]; /* [2 * max_servers]; the second half is SET_SERVERS' scratch */
+    int64_t now_ns, report_ns; /* report_ns: in LEAVE_WANTED, earliest time of the leave call */
+    int64_t doubt_ns;          /* earliest time to contact ps 0 because of other servers */
+    /* [2 * max_servers]; the second half is scratch memory of SET_SERVERS */
+    struct session_link link[];
 };
 
 size_t session_bytes(int max_servers);

@@ -10,17 +10,17 @@
 
 enum session_event_kind {
     EVENT_START,
-    EVENT_JOIN_ANSWER,  /* link, answer, generation (RETRY: 0, or the server's); if the server
-                           admits this member also step, and from ps 0 place, map, n_servers,
-                           from, idle */
-    EVENT_JOIN_FAILED,  /* link, st: REFUSED, PROTOCOL and NOMEM are final */
-    EVENT_STREAM_UP,    /* link */
-    EVENT_STREAM_DOWN,  /* link; received */
-    EVENT_BUSY,         /* link, busy */
-    EVENT_FETCHED_ALL,  /* link */
-    EVENT_REBASE,       /* a chunk has its last version of this generation */
-    EVENT_LEAVE_SOON,   /* leave at the next generation */
-    EVENT_LEAVE,        /* leave at once; done; failed: leaves for good, with an error */
+    /* link, answer, generation (RETRY: 0, or the server's); if the server admits this member also
+     * step, and in an answer of ps 0 place, map, n_servers, from, idle */
+    EVENT_JOIN_ANSWER,
+    EVENT_JOIN_FAILED, /* link, st: REFUSED, PROTOCOL and NOMEM are final */
+    EVENT_STREAM_UP,   /* link */
+    EVENT_STREAM_DOWN, /* link; received */
+    EVENT_BUSY,        /* link, busy */
+    EVENT_FETCHED_ALL, /* link */
+    EVENT_REBASE,      /* a chunk has its last version of this generation */
+    EVENT_LEAVE_SOON,  /* leave at the next generation */
+    EVENT_LEAVE,       /* leave at once. done; failed: this member leaves for good, with an error */
     EVENT_LEAVE_ANSWER, /* link, soon, st */
     EVENT_FAIL,         /* st */
     EVENT_TIMER,
@@ -30,7 +30,7 @@ enum session_event_kind {
 
 enum session_map {
     MAP_BAD,  /* map does not fit chunks and servers */
-    MAP_SAME, /* map is this generation's */
+    MAP_SAME, /* map is that of this generation */
     MAP_OTHER,
 };
 
@@ -45,26 +45,27 @@ struct session_event {
     struct net_place place;
     enum session_map map;
     int n_servers;
-    const int *from;  /* [n_servers], borrowed for the step: present number of each server's
-                         link, 0 for the first; -1: a new server */
+    /* [n_servers], borrowed for the step: present index of each server's link, 0 for the first; -1:
+     * a new server */
+    const int *from;
     const char *idle; /* [n_servers], borrowed for the step: true if the server has no chunks;
                          NULL: every server has some */
     int busy, received, soon, done, failed;
 };
 
 enum session_action_kind {
-    ACTION_JOIN,        /* link, generation (newest that is known), ps0, member */
-    ACTION_OPEN,        /* link, generation, rank, first: the stream */
-    ACTION_CANCEL,      /* link: cancel its call */
-    ACTION_SET_SERVERS, /* use the event's servers; from the next action on links have their
-                           numbers */
-    ACTION_BEGIN,       /* START is complete: place */
-    ACTION_OUT,         /* START ends, because the next generation excludes this member */
-    ACTION_REBASED,     /* no pending request and no held version counts any more */
-    ACTION_FAIL,        /* st */
-    ACTION_LEAVE_CALL,  /* link, soon, done */
-    ACTION_LEFT,        /* st: all leave messages are sent, or their time is over */
-    ACTION_LINE,        /* link, line, seconds */
+    ACTION_JOIN,   /* link, generation (newest that is known), ps0, member */
+    ACTION_OPEN,   /* link, generation, rank, first: open the stream */
+    ACTION_CANCEL, /* link: cancel its call */
+    /* use the event's servers; the following actions use their indices for links */
+    ACTION_SET_SERVERS,
+    ACTION_BEGIN,      /* START is complete; place */
+    ACTION_OUT,        /* START ends, because the next generation excludes this member */
+    ACTION_REBASED,    /* pending requests and held versions do not count any more */
+    ACTION_FAIL,       /* st */
+    ACTION_LEAVE_CALL, /* link, soon, done */
+    ACTION_LEFT,       /* st. All leave messages are sent, or their time is over */
+    ACTION_LINE,       /* link, line, seconds */
 };
 
 enum session_first { FIRST_NOTHING, FIRST_PULL, FIRST_INIT, FIRST_RENEW_AND_INIT };
@@ -95,7 +96,8 @@ enum { SESSION_ACTIONS = 64 };
 
 struct session_out {
     int n;
-    bool more;       /* more actions follow: after these, step again with TIMER at the same time */
+    /* there are more actions: after these, call session_step again with TIMER at the same time */
+    bool more;
     int64_t wake_ns; /* time of the next TIMER; INT64_MAX: never */
     struct session_action act[SESSION_ACTIONS];
 };

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes one call over its own channel. If no connection was made, so that nothing was sent, it
- * tries once more: gRPC before 1.61 may read another call's errno after connect(), and then aborts
- * a connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */
+/* Makes one call over its own channel. If no connection was made, nothing was sent, so it tries
+ * once more: gRPC before 1.61 may read another call's errno after connect(), and then aborts a
+ * connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */
 static enum status call(const char *addr, const char *method, struct net_unary_messages *m,
                         int64_t deadline_ms)
 {
@@ -40,11 +40,11 @@ done:
 }
 
 /* Number of failed calls after which a server counts as unanswered while the channel is being
- * established. One failed call does not show that, since a silent name server costs 5 s, and TLS
- * several round trips. MOST_FAILED calls, of a second each and with pauses of half a second, last
- * longer than both together. They end before keepalive, after 20 s, ends the member's own
+ * established. One failed call is too few, since a silent name server costs 5 s, and TLS several
+ * round trips. MOST_FAILED calls of one second each, with pauses of half a second, last longer than
+ * both together. They end before the time (20 s) at which keepalive ends the member's own
  * connection to a server that hangs. Over an established channel a call needs one round trip, so
- * one deadline is enough. */
+ * one missed deadline is enough. */
 enum { MOST_FAILED = 5 };
 
 struct status_asker {
@@ -72,8 +72,8 @@ void status_asker_destroy(struct status_asker *a)
     free(a);
 }
 
-/* Counts a call that ended with this status. Errors other than ST_DEADLINE and ST_UNAVAILABLE are
- * an answer of the server, or the caller's fault. */
+/* Counts a call that ended with this status. An error other than ST_DEADLINE and ST_UNAVAILABLE is
+ * an answer of the server, or an error of the caller. */
 static void count(struct status_asker *a, enum status st)
 {
     if (st == ST_DEADLINE && a->is_established)

@@ -8,8 +8,8 @@
 #include "net/wire/status.h"
 #include <stdbool.h>
 
-/* Connects, requests the status and disconnects. The next function does the same for a command. The
- * caller frees *out with net_status_free. why: room for CONTROL_TEXT_BYTES. */
+/* Connects, requests the status and disconnects. status_client_command does the same for a command.
+ * The caller frees *out with net_status_free. why: room for CONTROL_TEXT_BYTES. */
 enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,
                               struct net_status *out, char *why);
 enum status status_client_send_command(const char *addr, const struct net_command *command,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns a server to which the session has no connection, but needs one; -1: none. The caller
+/* Returns a server that the session needs, but has no connection to; -1: no such server. The caller
  * holds the lock. */
 static int find_unconnected(const struct session *s)
 {
@@ -16,7 +16,8 @@ static int find_unconnected(const struct session *s)
     return -1;
 }
 
-/* Returns the server of the first chunk that a caller waits for. The caller holds the lock. */
+/* Returns the server that owns the first chunk for which a caller waits. The caller holds the
+ * lock. */
 static int find_awaited(const struct net_exchange *x)
 {
     for (int i = 0; x->server && i < x->n_chunks; i++)

@@ -1,4 +1,4 @@
-/* net/exchange/waits.h - waits for whichever chunk is ready first, and reports which server the
+/* net/exchange/waits.h - waits for the first chunk that becomes ready, and reports which server the
  * callers of an exchange wait for, and why.
  * Threads: any.
  * Errors:  those of net_exchange_wait. */
@@ -18,12 +18,12 @@ struct net_exchange_wait {
     char address[CONTROL_TEXT_BYTES];
     char reason[BIDI_REASON_BYTES]; /* reason why this server is not connected or makes this member
                                        wait; empty: it is connected, or has not answered yet */
-    bool is_asked;                  /* the reason is the server's own text */
+    bool is_asked;                  /* the reason is the text that the server sent */
     bool is_said; /* a log line within `ms` has named a server that cannot be reached */
 };
 
-/* Waits like net_exchange_wait, but for one chunk i with skip[i] == 0 [n_chunks]. *chunk: the
- * lowest of these that is ready. At least one is not skipped. */
+/* Waits like net_exchange_wait, but only until one of the chunks i with skip[i] == 0 is ready.
+ * *chunk: the lowest ready chunk of these. skip ([n_chunks]) leaves at least one chunk. */
 enum status net_exchange_wait_any(struct net_exchange *x, const uint8_t *skip, int64_t step,
                                   int *chunk);
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);

@@ -20,7 +20,7 @@ enum status wire_auto_make_staged(struct net_exchange *x)
         if (st != ST_OK)
             return st;
     }
-    /* A segment that was made before the format was known has room for floats only. */
+    /* A segment that was made before the format was known has room only for the floats. */
     x->stages_in_segment = x->segment && !x->cfg.segment && !x->cfg.join.job.wire_auto;
     if (x->stages_in_segment)
         x->staged = segment_data(x->segment);
@@ -29,7 +29,8 @@ enum status wire_auto_make_staged(struct net_exchange *x)
     return x->staged ? ST_OK : ST_NOMEM;
 }
 
-/* Returns the load of an exchange, which sends one part of the model if there are fragments. */
+/* Returns the load of an exchange, which sends only one fragment of the model if the job has
+ * fragments. */
 static struct net_line_use use_of(const struct net_exchange *x)
 {
     const struct net_join *join = &x->cfg.join;
@@ -69,7 +70,8 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     return x->st == ST_OK && exchange_session_ask_if_over(x) ? ST_CANCELLED : x->st;
 }
 
-/* Returns true for an error that would repeat. The Join that follows reports it. */
+/* Returns true for an error that a further attempt would meet again. The join that follows reports
+ * it. */
 static bool is_for_good(enum status st)
 {
     return st == ST_REFUSED || st == ST_PROTOCOL || st == ST_INVALID || st == ST_NOMEM;
@@ -85,7 +87,7 @@ enum status wire_auto_propose(struct net_exchange *x)
     if (!job->wire_auto || job->n_workers == 0 || x->proposed)
         return ST_OK;
     pthread_mutex_lock(&x->lock);
-    x->n_waiting++; /* so that silence of ps 0 counts during the measurement, too */
+    x->n_waiting++; /* so that silence of ps 0 is also counted during the measurement */
     for (int reached = 0; !reached && st == ST_OK;) {
         pthread_mutex_unlock(&x->lock);
         enum status measured = net_line_measure(x->links[0]->addr, &line, why);

@@ -1,9 +1,10 @@
 /* net/rpc/accept.c - see accept.h.
  *
- * gRPC (1.51) stops listening for ever when accept4 fails because no descriptor is free, and every
- * connection uses one, even before the peer is checked. So this file defines accept4, which gRPC
- * calls by name, and closes a connection at once if it received one of the last descriptors. The
- * system assigns the lowest free number, so a descriptor's number shows how many are in use.
+ * If accept4 fails because no descriptor is free, gRPC (1.51) stops listening for ever. Every
+ * connection uses a descriptor, even before the peer is checked. So this file defines accept4,
+ * which gRPC calls by name, and closes a connection at once if that connection received one of the
+ * last descriptors. The system assigns the lowest free number, so a descriptor's number shows how
+ * many are in use.
  *
  * A connection costs gRPC a transport and threads' time, even if its client closes it at once. So
  * gRPC does not receive a connection that is closed already or whose host floods the server. */
@@ -24,7 +25,8 @@
 
 enum { ACCEPT_LEAVE = 64 };
 
-static _Atomic int room = INT_MAX; /* limit: a connection's descriptor must be lower than this */
+/* limit: a connection is accepted only if its descriptor is lower than this */
+static _Atomic int room = INT_MAX;
 
 /* Returns the limit on descriptors; 0: unknown, or too high to matter. */
 static int limit_now(void)

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Value for methods that every caller may use if it can connect. A health check reveals nothing
- * else. */
+/* Value for methods that every caller that can connect may use. A health check reveals only that
+ * the server runs. */
 enum { ANY_CALLER = ROLE_ALL + 1 };
 
 /* Roles that may call each method; a method without an entry is refused to all. */

@@ -124,7 +124,8 @@ void bidi_open(struct bidi *b, grpc_call *call)
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     struct credentials_metadata shown;
     credentials_metadata_init(&shown);
-    set_call(b, call, 4, false); /* three batches, and the operation that the caller holds */
+    /* three batches, and the operation that stands for the caller until bidi_release */
+    set_call(b, call, 4, false);
     meta[0].data.send_initial_metadata.metadata = &shown.entry;
     meta[0].data.send_initial_metadata.count = shown.n;
     meta[1].data.recv_initial_metadata.recv_initial_metadata = &b->initial;

@@ -15,20 +15,19 @@
 #include <string.h>
 
 /* CONNECT_MS limits an attempt to connect: TCP sends its first packet again after 1 s and after 3
- * s, so two may be lost.
- *
- * A packet that is too large for the path causes the longest delay. If tcp_mtu_probing is 1, the
- * kernel sends smaller packets after 3 s of repeats, that is up to 7 s after the first packet.
- * KEEPALIVE_ANSWER_MS is longer, because gRPC also uses it as the time for which a packet may stay
- * unacknowledged (TCP_USER_TIMEOUT). An attempt to connect by TLS includes both sides'
- * certificates, and so such a delay on each side. */
+ * s, so two packets may be lost. A packet that is too large for the path causes the longest delay.
+ * If tcp_mtu_probing is 1, the kernel sends smaller packets after it has repeated the large packet
+ * for 3 s, which is up to 7 s after it first sent that packet. KEEPALIVE_ANSWER_MS is longer,
+ * because gRPC also uses it as the time for which a packet may stay unacknowledged
+ * (TCP_USER_TIMEOUT). When a connection by TLS is made, both sides send their certificates, so each
+ * side may cause such a delay. */
 enum { CONNECT_MS = 5000, CONNECT_TLS_MS = 15000, KEEPALIVE_ANSWER_MS = 10000 };
 enum { RESOLVE_AGAIN_MS = 2000 };
 
 struct attempt {
     _Atomic int refs;
     grpc_channel *channel;
-    uint64_t certificate; /* number of the certificate that it uses; 0: none */
+    uint64_t certificate; /* number of the certificate that the channel uses; 0: none */
 };
 
 struct net_channel {
@@ -98,8 +97,8 @@ static bool is_stale(const struct attempt *a)
            (state == GRPC_CHANNEL_IDLE && a->certificate != security_identity_number());
 }
 
-/* Replaces a failed attempt, unless another thread has done so. If memory is missing, the failed
- * attempt stays. */
+/* Replaces a failed attempt, unless another thread has done so. If memory is missing, the channel
+ * keeps the failed attempt. */
 static void replace(struct net_channel *c, struct attempt *failed)
 {
     struct attempt *surplus = attempt_create(c);

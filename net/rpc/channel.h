@@ -1,7 +1,7 @@
-/* net/rpc/channel.h - a client's channel to one server, on which it makes calls. It connects when a
- * call needs it. After a call that failed, the next call connects without delay: gRPC's own pauses
- * after a failed name look-up grow to two minutes, and no setting changes that. The callers decide
- * how often they repeat a call. Private to net/, like grpc_runtime.h.
+/* net/rpc/channel.h - a client's channel to one server, on which it makes calls. The channel
+ * connects when a call needs a connection. After a call that failed, the next call connects without
+ * delay: gRPC's own pauses after a failed name look-up grow to two minutes, and no setting changes
+ * that. The callers decide how often they repeat a call. Private to net/, like grpc_runtime.h.
  * Owns:    the gRPC channel; each call holds its own reference.
  * Threads: any; destroy is the last call.
  * Errors:  ST_NOMEM. */

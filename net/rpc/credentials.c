@@ -1,6 +1,6 @@
 /* net/rpc/credentials.c - see credentials.h. For each connection a server checks whether there is a
- * new certificate. A client's channel always uses the certificate with which it was made, so the
- * client makes a new channel for a new certificate (channel.c). */
+ * new certificate. A client's channel always uses the certificate that it was created with, so the
+ * client creates a new channel when there is a new certificate (channel.c). */
 #include "net/rpc/credentials.h"
 #include "base/log.h"
 #include "net/security/certificate.h"
@@ -14,8 +14,8 @@
 
 static const char token_key[] = "authorization", token_scheme[] = "Bearer ";
 
-/* Passes a new certificate to gRPC. *number: number of the certificate that the server uses. gRPC
- * calls this for one connection of a listener at a time. */
+/* Passes a new certificate to gRPC, if there is one. *number: number of the certificate that the
+ * server uses. For each listener, gRPC makes one such call at a time. */
 static grpc_ssl_certificate_config_reload_status fetch(void *number,
                                                        grpc_ssl_server_certificate_config **out)
 {

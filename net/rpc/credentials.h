@@ -1,5 +1,5 @@
 /* net/rpc/credentials.h - makes gRPC's credentials from this program's identity
- * (net/security/security.h), and reads the identity that a call shows. Private to net/.
+ * (net/security/security.h), and reads the identity of a call's sender. Private to net/.
  * Owns:    nothing; the caller owns each result.
  * Threads: any, with no lock held.
  * Errors:  none; a function returns NULL if memory is missing. */
@@ -26,11 +26,11 @@ struct credentials_metadata {
 void credentials_metadata_init(struct credentials_metadata *m);
 void credentials_metadata_free(struct credentials_metadata *m);
 
-/* Replaces gRPC's text of a failed call by clearer words if the call failed because of the client's
- * or the server's identity. */
+/* Replaces gRPC's text of a failed call by a clearer text if the call failed because of the
+ * client's or the server's identity. */
 void credentials_explain(char *text, size_t room);
 
-/* The identity that a caller shows. */
+/* Identity of a caller. */
 struct caller {
     unsigned certificate;         /* roles of the caller's certificate; all roles without TLS */
     unsigned token;               /* roles of the caller's token; all roles without tokens */

@@ -1,5 +1,6 @@
 /* net/rpc/environment.c - see environment.h. gRPC uses the first valid word of GRPC_POLL_STRATEGY
- * that works here (src/core/lib/iomgr/ev_posix.cc), and aborts if it finds no such word. */
+ * that works on this system (src/core/lib/iomgr/ev_posix.cc), and aborts if it finds no such
+ * word. */
 #include "net/rpc/environment.h"
 #include "base/log.h"
 #include <stdlib.h>
@@ -18,7 +19,8 @@ int net_environment_threads(void)
                                                    : n);
 }
 
-/* Returns the first word of the list that is a strategy of gRPC; NULL: it has no such word. */
+/* Returns the first word of the list that is a strategy of gRPC; NULL: the list has no such
+ * word. */
 static const char *find_strategy(const char *list)
 {
     static const char *const known[] = {"all", "epoll1", "poll"};

@@ -17,9 +17,9 @@ enum {
 enum status net_environment_check(void);
 /* Returns true if gRPC waits for its sockets by poll(), and not by epoll. */
 bool net_environment_is_poll(void);
-/* Returns the number of threads that gRPC starts by itself, when it is first used. */
+/* Returns the number of threads that gRPC starts by itself, when the process first uses it. */
 int net_environment_threads(void);
-/* Returns the number of descriptors that a server keeps free of connections (accept.h). */
+/* Returns the number of descriptors that a server does not use for connections (accept.h). */
 int net_accept_kept_descriptors(void);
 
 #endif

@@ -25,9 +25,9 @@ static void log_grpc(gpr_log_func_args *args)
 
 static void set_up_once(void)
 {
-    /* gRPC's own log lines repeat this program's, without the cause. An operator who needs them
-     * sets GRPC_VERBOSITY. A program that has loaded libweir keeps them, because it may use gRPC
-     * for its own calls. */
+    /* gRPC's log lines report the same failures as this program's lines, but without the cause, so
+     * they are turned off. An operator who needs them sets GRPC_VERBOSITY. A program that has
+     * loaded libweir keeps them, because it may use gRPC for its own calls. */
     if (process_is_ours() && !getenv("GRPC_VERBOSITY")) {
         gpr_set_log_function(log_grpc);
         gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);

@@ -54,7 +54,7 @@ void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p);
  * grows as needed. ST_NOMEM. */
 enum status grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
                                   size_t *n);
-/* Copies the message into one malloc'd piece. ST_NOMEM. */
+/* Copies the message into one malloc'd block. ST_NOMEM. */
 enum status grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
 /* Copies a slice's text for a log line: at most `room` - 1 bytes, only printable ones. */
 void grpc_runtime_slice_text(grpc_slice s, char *text, size_t room);

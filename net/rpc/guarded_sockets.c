@@ -1,17 +1,17 @@
 /* net/rpc/guarded_sockets.c - see guarded_sockets.h.
  *
  * gRPC (1.51) calls recvmsg, sendmsg and shutdown by name, and the dynamic linker finds the
- * functions of this file. gRPC shuts down each of its sockets before it closes it: from then on the
- * descriptor's number may belong to another connection, and is not guarded. Calls for all other
- * descriptors, for example a client's, pass through unchanged.
+ * functions of this file. gRPC shuts down each of its sockets before it closes the socket: from
+ * then on the descriptor's number may belong to another connection, and is not guarded. Calls for
+ * all other descriptors, for example a client's, pass through unchanged.
  *
  * If the connection of a client that is cut off were closed, the client could connect again at
  * once, and so keep the server busy. So the connection stays open, but is no longer read: the
  * client waits for room to send. The client may close it. Otherwise gRPC's keepalive, whose ping is
  * not answered, closes it within half a minute.
  *
- * If the client has opened no stream, its connection is closed, since it would cost the server a
- * descriptor and gRPC's state. accept4 limits how often its host may connect again. */
+ * If the client has opened no stream, its connection is closed, since an open connection would cost
+ * the server a descriptor and gRPC's state. accept4 limits how often its host may connect again. */
 #include "net/rpc/guarded_sockets.h"
 #include "net/rpc/environment.h"
 #include "net/security/http2_guard.h"
@@ -32,8 +32,9 @@ struct socket {
     struct http2_guard guard;
 };
 
-static struct socket *_Atomic blocks[BLOCKS]; /* BLOCK descriptors each; NULL: none was guarded */
-static _Atomic uint64_t ports[PORTS / WORD];  /* bit for each port */
+/* each block has BLOCK descriptors; NULL: none of them was ever guarded */
+static struct socket *_Atomic blocks[BLOCKS];
+static _Atomic uint64_t ports[PORTS / WORD]; /* bit of each port */
 /* True if gRPC waits by poll(). poll() would report unread bytes again and again; epoll reports
  * them only once. */
 static _Atomic bool is_poll;

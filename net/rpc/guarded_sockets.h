@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* Starts, and ends, the guarding of connections to a port of a server of this process. */
+/* Starts and ends guarding connections to a port of a server of this process. */
 void guarded_sockets_add_port(int port);
 void guarded_sockets_remove_port(int port);
 /* Returns false if gRPC must not receive the connection that was accepted: its client has closed it

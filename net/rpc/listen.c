@@ -1,7 +1,7 @@
 /* net/rpc/listen.c - see listen.h. gRPC reports only that it cannot listen at all, without a
  * reason, and not which of a name's addresses failed. So this file first binds each address itself,
- * and closes it. Nothing signals that another process has released a port, so the port is tried
- * again after pauses. */
+ * and then closes that socket. Nothing signals that another process has released a port, so the
+ * port is tried again after pauses. */
 #include "net/rpc/listen.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -100,8 +100,9 @@ static enum status log_failure(const char *addr, const struct probe *p)
     return ST_INVALID;
 }
 
-/* Logs the addresses that failed: a warning if another program uses one of them, so that clients
- * may reach that program. An address that this host does not have (IPv6 is off) does no harm. */
+/* Logs the addresses that failed: as a warning if another program uses one of them, because clients
+ * may then reach that program instead. An address that this host does not have (for example because
+ * IPv6 is off) does no harm. */
 static void log_part(const char *addr, const struct probe *p)
 {
     if (p->n_failed == 0)
@@ -112,7 +113,8 @@ static void log_part(const char *addr, const struct probe *p)
         addr, p->good, p->bad);
 }
 
-/* Waits until no address is in use, or TRY_MS have passed. ST_CANCELLED: pause->wait ended it. */
+/* Waits until no address is in use, or TRY_MS have passed. ST_CANCELLED: pause->wait has ended the
+ * wait. */
 static enum status wait_for_port(const char *addr, const struct net_server_pause *pause,
                                  struct probe *p)
 {

@@ -14,10 +14,13 @@
 
 enum {
     STATE_ESTABLISHED = 1,
-    REPEATS = 3,      /* repeats of one packet without an answer, which last at least 1.4 s */
-    FEW_PACKETS = 4,  /* acknowledged bytes below 4 full packets: none was full */
-    GONE_MS = 2000,   /* least age of an earlier suspect: a cut ends two together */
-    FORGET_MS = 60000 /* highest age of an earlier suspect that is proof */
+    REPEATS = 3, /* repeats of one packet without an answer; together they last at least 1.4 s */
+    /* below this number of acknowledged packets' bytes no full packet has arrived */
+    FEW_PACKETS = 4,
+    /* an earlier suspect counts only if it is at least this old: one cut of the network ends
+     * several connections at the same time */
+    GONE_MS = 2000,
+    FORGET_MS = 60000 /* an older suspect does not count any more */
 };
 #define MS INT64_C(1000000)
 
@@ -55,8 +58,8 @@ static int read_address(const struct sockaddr_storage *a, char host[INET6_ADDRST
                : -1;
 }
 
-/* Returns true if the descriptor is a TCP connection to this port (0: to any) on which no full
- * packet has arrived, and one was sent several times. */
+/* Returns true if the descriptor is a TCP connection to this port (0: to any) whose first full
+ * packet was sent several times, but has not arrived. */
 static bool is_suspect(int fd, int port, struct net_path_suspect *s)
 {
     struct tcp_info t;

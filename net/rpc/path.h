@@ -17,7 +17,8 @@
 
 enum { NET_PATH_SUSPECTS = 16 };
 
-/* A connection that has sent its first full packet several times, and only small ones arrived. */
+/* A connection that has sent its first full packet several times, while only small packets have
+ * arrived. */
 struct net_path_suspect {
     char host[INET6_ADDRSTRLEN];
     int local_port, peer_port;

@@ -17,11 +17,11 @@ struct peer_socket_address {
 /* Reads gRPC's text of a peer, "ipv4:10.0.0.7:2222" or "ipv6:%5B::1%5D:2222". Returns false, and
  * sets port 0, for any other text. */
 bool peer_sockets_read_address(const char *text, struct peer_socket_address *out);
-/* Closes all descriptors of this process that are sockets connected to that address. Sends nothing,
- * so other processes can still use these connections. */
+/* Closes all descriptors of this process that are sockets connected to that address. Sends nothing
+ * to the server, so other processes can still use these connections. */
 void peer_sockets_close(const struct peer_socket_address *p);
-/* Tunes these sockets (local_socket.h). Returns true if there are some, and the peer is near by
- * each of them. */
+/* Tunes these sockets (local_socket.h). Returns true if there is at least one, and the peer is near
+ * according to each of them. */
 bool peer_sockets_tune(const struct peer_socket_address *p);
 
 #endif

@@ -1,7 +1,7 @@
 /* net/rpc/reasons.c - see reasons.h. For a name without an address gRPC 1.51 writes
  *     DNS resolution failed for HOST:PORT: C-ares status is not ARES_SUCCESS qtype=A name=HOST
- *     is_balancer=0: CAUSE
- * if it uses its own resolver, and "UNKNOWN: CAUSE" behind the address if it uses the system's. */
+ * is_balancer=0: CAUSE if it uses its own resolver, and "UNKNOWN: CAUSE" after the address if it
+ * uses the system's resolver. */
 #include "net/rpc/reasons.h"
 #include "base/status.h"
 #include "net/rpc/credentials.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the part of the text behind the mark; the whole text if it has no such mark. */
+/* Returns the part of the text after the mark, or the whole text if the mark is not in it. */
 static const char *after(const char *text, const char *mark)
 {
     const char *at = strstr(text, mark);

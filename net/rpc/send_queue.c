@@ -1,5 +1,5 @@
-/* net/rpc/send_queue.c - see send_queue.h. All heads and small payloads of a frame lie in one
- * block. The slices between the large payloads are parts of this block. */
+/* net/rpc/send_queue.c - see send_queue.h. All heads and small payloads of a frame are stored in
+ * one block of memory. The slices between the large payloads are parts of this block. */
 #include "net/rpc/send_queue.h"
 #include <grpc/slice.h>
 #include <stdatomic.h>
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number of frames made. Each increment orders this program's writes before gRPC's release of the
- * bytes. */
+/* Number of frames that were encoded. Each increment orders this program's earlier writes before
+ * the moment when gRPC releases the bytes. */
 static _Atomic unsigned handed_over;
 
 void send_queue_acquire(void)
@@ -45,7 +45,7 @@ struct send_queue_item *send_queue_pop(struct send_queue *q)
     return item;
 }
 
-/* Returns the number of payload bytes that are sent in the frame. */
+/* Returns the number of the item's payload bytes that the frame contains. */
 static size_t bytes_along(const struct send_queue_item *item)
 {
     return item->shared_offset ? 0 : item->bytes;

@@ -1,8 +1,8 @@
-/* net/rpc/send_queue.h - queues the pieces for one stream and encodes them into frames. Many
- * small pieces form one frame (up to about SEND_QUEUE_FRAME_BYTES of payload), and so do pieces
- * whose payload stays in shared memory. gRPC receives a payload by reference, except one of at most
+/* net/rpc/send_queue.h - queues the pieces for one stream and encodes them into frames. Many small
+ * pieces form one frame (up to about SEND_QUEUE_FRAME_BYTES of payload), and so do pieces whose
+ * payload stays in shared memory. gRPC receives a payload by reference, except one of at most
  * SEND_QUEUE_COPY_BYTES: a separate slice costs more than copying so few bytes. Items belong to the
- * caller, and return to it when they are removed from the queue.
+ * caller again when they are removed from the queue.
  * Owns:    nothing but the list.
  * Threads: none of its own. The caller holds the stream's lock, except for send_queue_frame, which
  *          calls gRPC.
@@ -15,7 +15,7 @@
 
 enum {
     SEND_QUEUE_FRAME_BYTES = 1 << 20, /* most bytes of payload in a frame with several pieces */
-    SEND_QUEUE_FRAME_PIECES = 512,    /* at most FRAME_MAX_PIECES, the receiver's limit */
+    SEND_QUEUE_FRAME_PIECES = 512,    /* not above FRAME_MAX_PIECES, the receiver's limit */
     SEND_QUEUE_COPY_BYTES = 2048,
     SEND_QUEUE_EAGER_BYTES = 128 << 10, /* payload that is sent at once, even if more pieces may
                                            follow */
@@ -31,17 +31,18 @@ struct send_queue_item {
     float weight;
     char *why;              /* owned by the caller; NULL: none */
     const void *data;       /* payload, or NULL */
-    size_t bytes;           /* length of the payload, also if data is not read */
+    size_t bytes;           /* length of the payload, even if `data` is not read */
     uint64_t shared_offset; /* 1 + offset in this program's segment: the piece contains the
                                offset, and data is not read; 0: data is sent */
     uint64_t shared_stamp;  /* stamp of the payload in the segment */
-    bool shared, ask_taken; /* fields of struct net_piece */
-    uint64_t samples;       /* field of struct net_piece */
-    bool has_rate;          /* fields of struct net_piece */
+    bool shared, ask_taken; /* values for the fields of struct net_piece */
+    uint64_t samples;       /* value for the field of struct net_piece */
+    bool has_rate;          /* values for the fields of struct net_piece */
     float rate;
-    const uint8_t *lacking; /* marks of lacking.h, which stay until the answer; NULL: none */
+    /* marks (lacking.h), which stay unchanged until the answer; NULL: none */
+    const uint8_t *lacking;
     size_t lacking_bytes;
-    /* Called when gRPC does not read data any more, from any thread. */
+    /* Called from any thread when gRPC does not read `data` any more. */
     void (*release)(void *owner);
     void *owner;
 };
@@ -53,7 +54,7 @@ struct send_queue {
 
 struct send_queue_batch {
     int n;
-    size_t bytes; /* payload that is sent in the frame */
+    size_t bytes; /* bytes of payload that the frame contains */
     struct send_queue_item *items[SEND_QUEUE_FRAME_PIECES];
 };
 

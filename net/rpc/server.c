@@ -1,7 +1,8 @@
 /* net/rpc/server.c - see server.h. Calls are accepted without registered methods: some slots wait
- * for a call of any method, an accepted call arms the next slot, and a call's message is read only
- * after its method is known. Most calls are one request and one reply (server_methods.c,
- * server_reply.c); Coordinate and Watch stay open (server_waits.c); Exchange is in stream.c. */
+ * for a call of any method, each accepted call starts the wait of another slot, and a call's
+ * message is read only after its method is known. Most calls are one request and one reply
+ * (server_methods.c, server_reply.c); Coordinate and Watch stay open (server_waits.c); Exchange is
+ * in stream.c. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/accept.h"
@@ -73,7 +74,7 @@ static void start_unary(struct server_call *c)
         server_reply_free_call(c);
 }
 
-/* Ends the call before its message is read. */
+/* Ends the call with this status before its message is read. */
 static void reply_at_once(struct server_call *c, grpc_status_code code, const char *text)
 {
     grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
@@ -91,7 +92,7 @@ static void reply_at_once(struct server_call *c, grpc_status_code code, const ch
         server_reply_free_call(c);
 }
 
-/* Serves a call whose method is known and which is permitted. */
+/* Serves a call whose method is known and permitted to the caller. */
 static void serve_call(struct server_call *c)
 {
     struct net_server *s = c->server;
@@ -101,7 +102,7 @@ static void serve_call(struct server_call *c)
     }
     grpc_call *call = c->call;
     pthread_mutex_lock(&s->lock);
-    s->n_calls++; /* counts the stream; free_call discounts the slot */
+    s->n_calls++; /* counts the stream; free_call subtracts the slot */
     pthread_mutex_unlock(&s->lock);
     c->call = NULL;
     server_reply_free_call(c);
@@ -167,8 +168,8 @@ static void on_shutdown(struct grpc_runtime_op *op, bool ok)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Sets gRPC's quota without the lock, by one thread at a time, until the quota fits the latest
- * number of members' streams. */
+/* Sets gRPC's quota for the latest number of members' streams. gRPC is called without the lock, by
+ * one thread at a time. */
 void net_server_trusts(struct net_server *s, int more)
 {
     pthread_mutex_lock(&s->lock);
@@ -292,7 +293,7 @@ void net_server_stop(struct net_server *s, int64_t grace_ms)
     pthread_mutex_unlock(&s->lock);
     if (!shut)
         grpc_server_cancel_all_calls(s->server);
-    /* Every call is over or cancelled, so its last operation ends without the peer's help. */
+    /* Every call is over or cancelled, so its last operation ends even if the peer does nothing. */
     pthread_mutex_lock(&s->lock);
     while (!s->shut || s->n_calls > 0)
         pthread_cond_wait(&s->changed, &s->lock);

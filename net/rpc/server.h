@@ -34,28 +34,29 @@ struct net_server_handler {
     void (*join)(void *ctx, const struct net_join *req, const char *peer,
                  struct net_join_reply *reply);
     void (*leave)(void *ctx, const struct net_leave *leave);
-    /* Receives one piece of a frame; piece and payload are valid for the call. The crc was NOT
-     * checked. If piece->shared_offset is set, the payload lies in the member's memory, has no
-     * crc, and may change. */
+    /* Receives one piece of a frame; piece and payload are valid until this function returns. The
+     * crc was NOT checked. If piece->shared_offset is set, the payload is in the member's memory,
+     * has no crc, and may change. */
     void (*piece)(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                   const struct net_piece *piece);
     /* Notes that the stream is closed: the handler must not look it up any more. */
     void (*stream_closed)(void *ctx, struct net_stream *stream);
-    /* Receives another server's state, valid for the call; net_server_control_reply answers it
-     * now or later. NULL: this server refuses such calls. */
+    /* Receives another server's state. request is valid until this function returns.
+     * net_server_control_reply answers `call`, now or later. NULL: this server refuses such
+     * calls. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
     /* Notes that the call, or its connection, has ended before the answer; may be NULL. */
     void (*control_closed)(void *ctx, uint64_t call);
     /* Answers another server's request for chunks that this server had: adds as many as fit to
-     * *reply with net_fetch_put, in the order of the request. NULL: this server sends none. */
+     * *reply with net_fetch_put, in the order of the request. NULL: this server sends no chunks. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
                   struct net_fetch_reply *reply);
-    /* Receives another server's part of a norm, valid for the call; fills *reply. NULL: this
-     * server accepts none. */
+    /* Receives another server's term of a norm, valid until this function returns; fills *reply.
+     * NULL: this server refuses such calls. */
     void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
-    /* Receives a message about the chunks of another server of the region, valid for the call;
-     * fills *reply. NULL: this server accepts none. */
+    /* Receives a message about the chunks of another server of the region, valid until this
+     * function returns; fills *reply. NULL: this server refuses such calls. */
     void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
 };
 
@@ -87,26 +88,28 @@ struct net_server_config {
     int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
     struct net_admin_handlers admin;
-    size_t max_reply_bytes;        /* limit for answers in flight, except those of streams; a longer
-                                      answer is sent only by itself; 0: 256 MiB */
-    struct net_server_pause pause; /* between attempts to bind a port that is in use; NULL: one
-                                      attempt */
-    int max_unauthenticated_calls; /* limit for calls without proof of identity
-                                      (unauthenticated_calls.h); 0: 128 */
+    /* limit for all answers in flight, except those of streams; a longer answer is sent only while
+     * no other is in flight; 0: 256 MiB */
+    size_t max_reply_bytes;
+    /* waits between attempts to bind a port that is in use; pause.wait NULL: one attempt */
+    struct net_server_pause pause;
+    /* limit for calls whose sender has not proved its identity (unauthenticated_calls.h); 0: 128 */
+    int max_unauthenticated_calls;
 };
 
 /* Binds the port. No call is accepted before net_server_start. */
 enum status net_server_bind(const struct net_server_config *cfg, struct net_server **out);
-/* Starts to accept calls; called once. admin: replaces the config's handlers; NULL: those stay. */
+/* Starts to accept calls; called once. admin replaces the handlers of the config; NULL: the
+ * config's stay. */
 void net_server_start(struct net_server *s, const struct net_admin_handlers *admin);
 /* Binds the port and starts the server. */
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
-int net_server_port(const struct net_server *s); /* the bound port, also if addr has port 0 */
+int net_server_port(const struct net_server *s); /* the bound port, even if addr has port 0 */
 /* Refuses new calls, sends queued answers for at most grace_ms, then ends every call. */
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
-/* Answers the call of this number, which `control` has received; does nothing if the call has
+/* Answers the call with this number, which `control` has received; does nothing if the call has
  * ended. reply: NULL if this server does not coordinate. If reply->later is not empty, the caller
  * must repeat the call. */
 void net_server_control_reply(struct net_server *s, uint64_t call,
@@ -116,17 +119,17 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
  * stream has closed is dropped. net_server_stop waits until all references are released. */
 void net_stream_ref(struct net_stream *stream);
 void net_stream_unref(struct net_stream *stream);
-/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer, of
- * which the server holds a reference until the bytes are sent (or read, if it lies in the
- * segment of the join's reply); its bytes [offset, offset + bytes) are sent. If the stream is
- * broken, the answer is dropped silently. */
+/* Queues one answer. head and piece are copied, except the field payload. payload: NULL, or a
+ * buffer whose bytes [offset, offset + bytes) are sent. The server holds a reference to the buffer
+ * until its bytes are sent, or, if the buffer is in the segment of the join's reply, until they are
+ * read. If the stream is broken, the answer is dropped silently. */
 void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes);
 /* Sets the limit of queued payload (at first 64 MiB); a peer that exceeds it is cut off. */
 void net_stream_set_limit(struct net_stream *stream, size_t bytes);
-/* Sets whether a member uses the stream; at first no member does. While none does, the stream
- * counts among the calls that are limited in number (unauthenticated_calls.h). */
+/* Sets whether a member uses the stream; at first no member does. While no member does, the stream
+ * counts towards the limit on unauthenticated calls (unauthenticated_calls.h). */
 void net_stream_trust(struct net_stream *stream, bool trusted);
 /* Ends the stream; its member must join again. */
 void net_stream_close(struct net_stream *stream, const char *why);

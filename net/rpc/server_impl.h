@@ -38,12 +38,13 @@ struct server_call {
     enum server_method method;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
-    _Atomic int n_ops; /* pending operations of a Watch or Coordinate; 0: other methods, which
-                          have only the answer's batch */
+    /* pending operations of a Watch or Coordinate call; 0: another method, whose only operations
+     * are the answer's batch */
+    _Atomic int n_ops;
     struct unauthenticated_call unauthenticated;
     struct server_call *next, *prev; /* links of one of the server's lists, under its lock */
-    bool stop_seen;                  /* Watch: the call has seen the stop; under the lock */
-    uint64_t number;                 /* Coordinate: the call's number for the handler */
+    bool stop_seen;     /* Watch: the call has noticed that the server stops; under the lock */
+    uint64_t number;    /* Coordinate: number by which the handler names the call */
     size_t reply_bytes; /* bytes of the answer while the answer is in flight; under the lock */
     int64_t reply_ns;   /* time when the answer was sent */
 };
@@ -79,7 +80,7 @@ struct net_server {
 void net_stream_open(struct net_server *s, grpc_call *call);
 /* Sends the queued answers, then ends the stream; for server.c, which holds a reference. */
 void net_stream_end(struct net_stream *stream, grpc_status_code code, const char *text);
-/* Returns the next stream that net_server_stop has not yet ended, with a reference. The caller
+/* Returns, with a reference, the next stream that net_server_stop has not ended yet. The caller
  * holds s->lock. */
 struct net_stream *net_stream_next_to_stop(struct net_server *s);
 /* Adds `more` (may be negative) to the number of members' streams, and sets the quota

@@ -14,13 +14,14 @@
 enum { SERVER_HEALTH_NAME_BYTES = 128 };
 
 /* Opens the segment of a member on this host, if the handler offers its own segment in return; if
- * that fails, the answer names no segment. A member that is not admitted changes nothing. */
+ * that fails, the answer names no segment. For a member that is not admitted, nothing is opened. */
 static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
                          struct net_join_reply *answer)
 {
     const size_t bytes = join->segment.bytes;
     bool fits = bytes == chunks_wire_bytes(join->chunks, join->job.push_dtype) ||
-                bytes == chunks_wire_bytes(join->chunks, DTYPE_F32); /* changes encoded in place */
+                /* changes are encoded in place */
+                bytes == chunks_wire_bytes(join->chunks, DTYPE_F32);
     const struct segment_name nothing = {.bytes = 0};
     char why[SEGMENT_WHY_BYTES];
     int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;
@@ -46,7 +47,7 @@ struct answer {
 
 /* Each answer_... function serves one method. ST_PROTOCOL, ST_INVALID: the message is refused with
  * `why`; ST_REFUSED: the caller lacks the role, and receives `why`; any other error ends the call,
- * and the caller may repeat it. */
+ * and the caller may make the call again. */
 
 static enum status answer_join(struct server_call *c, const uint8_t *data, size_t bytes,
                                struct answer *a)
@@ -89,7 +90,7 @@ static enum status answer_leave(struct server_call *c, const uint8_t *data, size
     c->server->handler.leave(c->server->handler.ctx, &leave);
     if (!leave.soon)
         peer_segments_leave(&c->server->peer_segments, leave.incarnation);
-    a->data = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
+    a->data = calloc(1, 1); /* LeaveReply has no fields, so its encoding has no bytes */
     return a->data ? ST_OK : ST_NOMEM;
 }
 

@@ -1,8 +1,8 @@
 /* net/rpc/server_reply.c - see server_impl.h: answers calls with one request and one reply.
  *
- * A peer may send many requests and read no answer. So the bytes of all answers in flight are
- * limited: an answer beyond the limit is not sent, and calls whose answers their peers have not
- * read for a while are ended. */
+ * A peer may send many requests without reading any answer. So the bytes of all answers in flight
+ * are limited: the server does not send an answer that would exceed the limit, and ends calls whose
+ * peers have not read their answers for a while. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/server_impl.h"
@@ -20,7 +20,7 @@ void server_reply_call_gone(struct net_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Discounts an answer that has been sent. */
+/* Subtracts an answer that has been sent from the answers in flight. */
 static void forget_reply(struct server_call *c)
 {
     struct net_server *s = c->server;
@@ -74,8 +74,8 @@ void server_reply_done(struct grpc_runtime_op *op, bool ok)
     reply_over((struct server_call *)op);
 }
 
-/* Lists calls whose answers have waited for too long, with references. Returns their number. The
- * caller holds the lock. */
+/* Lists, with references, the calls whose answers have been in flight for too long. Returns the
+ * number of these calls. The caller holds the lock. */
 static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE])
 {
     int64_t before_ns = clock_deadline_ns(-REPLY_STALE_MS);
@@ -140,7 +140,7 @@ void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_
         ops[2].data.send_message.send_message = c->outgoing;
     }
     grpc_runtime_op_init(&c->op, server_reply_done);
-    bool skip = atomic_load(&c->n_ops) > 0; /* Coordinate: close_op receives the close */
+    bool skip = atomic_load(&c->n_ops) > 0; /* Coordinate: close_op receives the call's end */
     bool ok = grpc_runtime_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
     grpc_slice_unref(details);
     if (!ok)

@@ -10,8 +10,8 @@
 static const char not_coordinating[] =
     "this server orders no checkpoints: it is not ps:0, or has no --checkpoint_dir";
 
-/* Removes the waiting Coordinate call with this number from the list; number 0: any call. Returns
- * the call, or NULL. */
+/* Removes the waiting Coordinate call with this number (0: any call) from the list. Returns the
+ * call; NULL: no such call. */
 static struct server_call *remove_control(struct net_server *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -58,8 +58,8 @@ static void on_control_closed(struct grpc_runtime_op *op, bool ok)
     server_reply_op_done(c);
 }
 
-/* Watches for the end of a call that the handler has received, so that the handler is informed of
- * the end after the beginning. */
+/* Watches for the end of a call that the handler has received, so that the handler first receives
+ * the call and then its end. */
 static void watch_control(struct server_call *c)
 {
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
@@ -79,7 +79,7 @@ static void accept_control(struct server_call *c, const uint8_t *data, size_t by
         return;
     }
     enum status st = message_control_unpack(data, bytes, &control, why);
-    if (st == ST_NOMEM) { /* a refusal would end the caller's process */
+    if (st == ST_NOMEM) { /* a refusal would end the caller's process, so the call only fails */
         server_reply_send_packed(c, st, NULL, 0);
         return;
     }

@@ -1,7 +1,7 @@
 /* net/rpc/stream.c - one Exchange call on the server; see server.h. advance_stream() examines the
  * state and starts the next operations of the call (bidi.h); every function that changes the state
  * calls it. When the call has ended, the handler is informed and the stream is freed. While a
- * message is processed, its answers are gathered into few frames (`corked`).
+ * message is processed, the answers to it are gathered into few frames (`corked`).
  *
  * The server does not read from a peer that sends requests and does not read answers: above
  * STREAM_MAX_QUEUE queued answers the next message is read only after half of them have been sent.
@@ -9,10 +9,10 @@
  * cannot reach the limit.
  *
  * If the member and this server read each other's memory (segment.h), payloads pass by reference.
- * The member's payloads lie in its segment, which the stream finds by incarnation. The server's
- * payloads are lent: the stream holds a reference to each chunk's last answer until the chunk's
- * next answer, because only the member's next request shows that the member has read the last
- * answer. */
+ * The member's payloads are stored in its segment, which the stream finds by the member's
+ * incarnation. The server's payloads are lent: the stream holds a reference to each chunk's last
+ * answer until the chunk's next answer, because only the member's next request shows that the
+ * member has read the last answer. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/rpc/bidi.h"
@@ -41,23 +41,24 @@ struct net_stream {
     _Atomic bool local; /* the member and this server read each other's memory */
     struct net_span *spans;
     size_t spans_room;
-    struct net_frame_head last_head;     /* head of the frame that is being processed */
-    struct segment *segment;             /* segment of the member in `segment_owner`; NULL: none
-                                            known */
+    struct net_frame_head last_head; /* head of the frame that is being processed */
+    /* segment of the member in `segment_owner`; NULL: it has none, or none was looked up */
+    struct segment *segment;
     struct net_frame_head segment_owner; /* member whose segment was looked up last */
-    int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for the
-                                                     trace */
-    int send_member;                              /* member of that frame */
+    /* start time, first chunk and its step of the frame that is being sent, for the trace */
+    int64_t send_begin_ns, send_chunk, send_step;
+    int send_member; /* member of that frame */
 
     pthread_mutex_t lock; /* guards the fields below */
     struct bidi bidi;
     struct send_queue queue;
-    struct send_queue_item *spare; /* items to use again */
+    struct send_queue_item *spare; /* removed items, which are used again */
     long n_unanswered;
     size_t limit; /* bytes of payload that may wait in the queue */
-    enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* readers of this server's segment */
-    struct net_frame_head reader;                         /* READER_ONE: the member that reads */
-    struct buf **lent;                                    /* [n_lent] references, by chunk */
+    /* number of members that read this server's segment */
+    enum { READER_NONE, READER_ONE, READER_MIXED } reads;
+    struct net_frame_head reader; /* READER_ONE: the member that reads */
+    struct buf **lent;            /* [n_lent] references, by chunk */
     size_t n_lent;
     bool half_closed, paused, corked, ending;
     grpc_status_code code;
@@ -111,7 +112,7 @@ static void drop_item(struct send_queue_item *item)
     free(item);
 }
 
-/* Releases all lent buffers; no thread sends or reads any more. */
+/* Releases all lent buffers. No thread sends answers or reads requests any more. */
 static void release_lent(struct net_stream *s)
 {
     for (size_t i = 0; i < s->n_lent; i++)
@@ -224,7 +225,7 @@ static void note_reader(struct net_stream *s, const struct net_frame_head *head)
     }
 }
 
-/* Returns true if the sender's segment is mapped here. */
+/* Finds the sender's segment. Returns false if this process has not mapped it. */
 static bool find_segment(struct net_stream *s, const struct net_frame_head *head)
 {
     if (!s->segment || !same_member(head, &s->segment_owner)) {
@@ -241,7 +242,7 @@ static bool find_payload(struct net_stream *s, const struct net_frame_head *head
                          struct net_piece *piece, struct net_span *span)
 {
     static const char outside[] = "shared_offset and shared_bytes are outside the segment";
-    if (!find_segment(s, head)) { /* possible if the member joined twice at once */
+    if (!find_segment(s, head)) { /* possible if the member joined two times at once */
         net_stream_end(s, GRPC_STATUS_FAILED_PRECONDITION,
                        "no segment of this member is open here; join again");
         return false;
@@ -332,7 +333,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     }
     s->server = server;
     s->call = call;
-    grpc_call_ref(call); /* a reference for the operations */
+    grpc_call_ref(call); /* this reference belongs to the operations */
     s->peer = grpc_call_get_peer(call);
     atomic_init(&s->refs, 1);
     s->code = GRPC_STATUS_OK;
@@ -399,8 +400,8 @@ static struct send_queue_item *new_item(struct net_stream *s)
     return item;
 }
 
-/* Ends the stream of a peer that does not read. Queued items are released first, because the peer
- * would hold them without end. */
+/* Ends the stream of a peer that does not read. The queued items are released first, because a peer
+ * that does not read would keep them in memory without end. */
 static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
 {
     pthread_mutex_lock(&s->lock);
@@ -416,9 +417,10 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     grpc_call_cancel(s->call, NULL);
 }
 
-/* Sets the position of the payload. The payload passes by reference if the member reads the segment
- * in which it lies. Then *lent receives the buffer that s->lent has held for this chunk, and the
- * caller must release it. Otherwise the item holds a reference. The caller holds the lock. */
+/* Sets the position of the item's payload. The payload is passed by reference if the member reads
+ * the segment that contains it. Then *lent receives the buffer that s->lent has held for this
+ * chunk, and the caller must release it. Otherwise the item holds a reference to the payload. The
+ * caller holds the lock. */
 static void add_payload(struct net_stream *s, struct send_queue_item *item, struct buf *payload,
                         size_t offset, struct buf **lent)
 {

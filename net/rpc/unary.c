@@ -44,7 +44,7 @@ void net_unary_destroy(struct net_unary *u)
     grpc_runtime_shutdown();
 }
 
-/* Makes the call and waits until it ends, at its deadline at the latest. */
+/* Makes the call and waits until it has ended, which happens at its deadline at the latest. */
 static void run_call(struct net_unary *u, grpc_call *call, const struct net_unary_bytes *request,
                      struct unary_batch *b)
 {

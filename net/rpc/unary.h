@@ -1,6 +1,6 @@
-/* net/rpc/unary.h - calls of one request and one reply. The calling thread waits for the reply
- * on its own queue. Calls between servers and those of operators use it; the traffic of
- * workers during training does not. Private to net/.
+/* net/rpc/unary.h - calls with one request and one reply. The calling thread waits for the reply on
+ * its own queue. Calls between servers and those of operators use it; the traffic of workers during
+ * training does not. Private to net/.
  * Owns:    a channel, which connects when it is used.
  * Threads: one thread calls; any thread may cancel.
  * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (this program's identity may not
@@ -35,9 +35,9 @@ struct net_unary_messages {
     struct net_unary_bytes request, reply;
     char why[MESSAGE_WHY_BYTES];
 };
-/* Frees both messages. st: result of the call and of reading the reply. Returns st, but ST_PROTOCOL
- * instead of ST_INVALID (the reply was decoded, and has an invalid value). why: receives m's reason
- * unless st is ST_OK. */
+/* Frees both messages. st: result of the call and of decoding the reply. Returns st, but
+ * ST_PROTOCOL instead of ST_INVALID, which means that the reply has an invalid value. why: receives
+ * m's reason unless st is ST_OK. */
 enum status net_unary_end(struct net_unary_messages *m, enum status st,
                           char why[CONTROL_TEXT_BYTES]);
 

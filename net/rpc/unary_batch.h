@@ -1,5 +1,5 @@
-/* net/rpc/unary_batch.h - the operations of a client's call of one request and one reply, and their
- * results. The caller waits until the operations have ended (unary.h), or is called back
+/* net/rpc/unary_batch.h - the operations of a client's call with one request and one reply, and
+ * their results. The caller waits until the operations have ended (unary.h), or is called back
  * (net/exchange/link.c). Private to net/.
  * Owns:    both messages, and the server's metadata and status.
  * Threads: only the owner's thread.
@@ -25,8 +25,8 @@ struct unary_batch {
  * the batch has ended. */
 void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
                       grpc_op ops[UNARY_BATCH_OPS]);
-/* Frees everything but `incoming`. text: receives the status's text for a log line, as from
- * grpc_runtime_slice_text. */
+/* Frees everything but `incoming`. text: receives the text of the call's status, as
+ * grpc_runtime_slice_text copies it. */
 void unary_batch_end(struct unary_batch *b, char *text, size_t room);
 
 #endif

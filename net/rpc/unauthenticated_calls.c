@@ -70,8 +70,8 @@ static int count_host(const struct unauthenticated_calls *l, uint64_t host)
     return n;
 }
 
-/* Returns the oldest call of the host with the most calls; if several hosts have as many, the
- * newest call's host is preferred. The caller holds the lock. */
+/* Returns the oldest call of the host that has the most calls. If several hosts have that many, and
+ * the host of the newest call is one of them, chooses that host. The caller holds the lock. */
 static struct unauthenticated_call *weakest(struct unauthenticated_calls *l)
 {
     struct unauthenticated_call *weakest = NULL;

@@ -1,11 +1,11 @@
 /* net/rpc/unauthenticated_calls.h - limits the number of calls whose senders have not shown that
  * they belong to the job.
  *
- * A call may hold memory for half of the longest message for as long as its peer likes. So only a
+ * A peer can make a call use memory for half of the longest message, without time limit. So only a
  * limited number of calls may be open without such proof: calls whose request is not complete,
  * Watches, and streams over which no member has sent a frame. If one more call begins, the oldest
- * call of the host with the most calls ends. (If the new call's own host has as many, that host's
- * oldest call ends.) So a host that floods the list displaces its own calls.
+ * call of the host with the most calls ends. If the host of the new call has as many calls as that
+ * host, its own oldest call ends instead. So a host that floods the list displaces its own calls.
  * Owns:    nothing; an entry is part of its call, and leaves the list before the call is freed.
  * Threads: any. gRPC is called, so the caller must not hold a lock.
  * Private to net/. */
@@ -36,7 +36,8 @@ void unauthenticated_calls_free(struct unauthenticated_calls *l);
 /* Adds a call as the newest, and ends calls until the list is within its limit. */
 void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthenticated_call *g,
                                  grpc_call *call);
-/* Adds a call as the newest without ending any call, because it was outside the list until now. */
+/* Adds a call as the newest, without ending any call. The call was on the list before, and had only
+ * left it for some time. */
 void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauthenticated_call *g,
                                   grpc_call *call);
 /* Removes a call. Returns true if it was on the list. */

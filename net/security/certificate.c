@@ -77,8 +77,8 @@ void certificate_date(const ASN1_TIME *t, char text[CERTIFICATE_DATE_BYTES])
         snprintf(text, CERTIFICATE_DATE_BYTES, "an unknown date");
 }
 
-/* Writes the beginning of a sentence about a CA's certificate, or an empty text if the error is
- * that of the peer's own certificate. */
+/* Writes the beginning of a sentence about a CA's certificate; writes an empty text if the error
+ * concerns the peer's own certificate. */
 static void name_signer(X509_STORE_CTX *c, const X509 *x, char text[CERTIFICATE_SIGNER_BYTES])
 {
     char name[CERTIFICATE_NAME_BYTES];
@@ -179,8 +179,8 @@ static X509_STORE *store_of(STACK_OF(X509) * cas)
     return store;
 }
 
-/* Finds the reason for which a peer with these CAs would refuse the first certificate of the chain;
- * empty: none. */
+/* Finds the reason why a peer with these CAs would refuse the first certificate of the chain;
+ * empty: there is no reason. */
 static void find_problem(STACK_OF(X509) * chain, STACK_OF(X509) * cas, const char *ca_path,
                          bool server, char why[CERTIFICATE_WHY_BYTES])
 {

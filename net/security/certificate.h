@@ -27,12 +27,13 @@ enum certificate_error {
     CERTIFICATE_OTHER,
     CERTIFICATE_N_ERRORS
 };
-/* Returns the reason for an X509_V_ERR_... code; APPLICATION_VERIFICATION means the role. */
+/* Returns the reason for an X509_V_ERR_... code; X509_V_ERR_APPLICATION_VERIFICATION stands for a
+ * missing role. */
 enum certificate_error certificate_error(int error);
 
 /* Returns true if the certificate names this host or address. */
 bool certificate_names(X509 *x, const char *host);
-/* Returns the roles that its URIs name. */
+/* Returns the roles that the certificate's URIs name. */
 unsigned certificate_roles(X509 *x);
 /* Writes the subject, for example "CN=ps, O=job", or the first alternative name; cut to fit,
  * printable characters only. */
@@ -56,9 +57,9 @@ struct certificate_facts {
     unsigned roles;
     char name[CERTIFICATE_NAME_BYTES];
     char ends[CERTIFICATE_DATE_BYTES];
-    int64_t seconds_left;                /* negative: the certificate has expired */
-    char problem[CERTIFICATE_WHY_BYTES]; /* reason for which peers with the same CAs will refuse the
-                                            certificate; "": they accept it */
+    int64_t seconds_left; /* negative: the certificate has expired */
+    /* reason why peers with the same CAs will refuse the certificate; "": they accept it */
+    char problem[CERTIFICATE_WHY_BYTES];
 };
 
 /* Checks the files. Returns ST_INVALID if a file has unexpected contents, or the key does not

@@ -30,7 +30,7 @@ static void *reader_main(void *arg)
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
-        r->began_ns = clock_now_ns(); /* the ended read does not make the next one late */
+        r->began_ns = clock_now_ns(); /* the read that has ended does not make the next one late */
         if (late) {
             pthread_mutex_unlock(&r->lock);
             LOG_I("%s can be read again", late);
@@ -60,7 +60,7 @@ static int start_thread(struct file_reader *r)
     return err;
 }
 
-/* Requests a read. Returns the request's number; 0: no thread can be started. */
+/* Requests a read. Returns the request's number; 0: no thread could be started. */
 static uint64_t request(struct file_reader *r, const char *keeps)
 {
     int err = 0;

@@ -17,13 +17,14 @@
 enum { FILE_READER_WAIT_MS = 1000 };
 
 struct file_reader {
-    void (*read)(struct file_reader *r); /* sets `file` before it opens each file */
-    const char *keeps;                   /* text for the log: "the previous tokens stay in use" */
-    _Atomic(const char *) file;          /* file that is being read */
-    pthread_mutex_t lock;                /* guards the fields below */
-    pthread_cond_t changed;              /* a read has ended; uses the monotonic clock */
-    bool is_set_up;                      /* `changed` is initialized */
-    bool is_running;                     /* the thread exists */
+    /* reads the files; sets `file` before it opens each of them */
+    void (*read)(struct file_reader *r);
+    const char *keeps; /* end of the log line, for example "the previous tokens stay in use" */
+    _Atomic(const char *) file; /* file that is being read */
+    pthread_mutex_t lock;       /* guards the fields below */
+    pthread_cond_t changed;     /* a read has ended; uses the monotonic clock */
+    bool is_set_up;             /* `changed` is initialized */
+    bool is_running;            /* the thread exists */
     const char *late; /* file on which the current read has hung for FILE_READER_WAIT_MS or longer:
                          file_reader_look does not wait for that read; NULL: none */
     uint64_t n_asked, n_done; /* reads requested, and requests that a read has served */

@@ -1,7 +1,7 @@
 /* net/security/file_text.h - reads a small file as text, and detects that a file has changed.
  * Threads: any.
  * Errors:  ST_NOT_FOUND, ST_INVALID (too long, not a file), ST_IO, ST_NOMEM; not logged: `why`
- *          receives words that follow the file's name in a message. */
+ *          receives a text that continues a message after the file's name. */
 #ifndef NET_SECURITY_FILE_TEXT_H
 #define NET_SECURITY_FILE_TEXT_H
 #include "base/status.h"

@@ -27,8 +27,9 @@ struct http2_frame {
 };
 
 struct http2_frames {
-    uint32_t skip; /* bytes before the next head: those left of a payload, or of a client's preface
-                      at the start */
+    /* bytes to skip before the next head: the remainder of a payload, or, at the start, of a
+     * client's preface */
+    uint32_t skip;
     uint32_t n_head; /* bytes of the next head that have arrived */
     uint8_t head[HTTP2_HEAD_BYTES];
 };
@@ -43,8 +44,8 @@ extern const uint8_t http2_frames_preface[HTTP2_PREFACE_BYTES];
 /* Returns true if a client may send this frame directly after its preface: it must be SETTINGS, of
  * a valid size. */
 bool http2_frames_is_first(const struct http2_frame *frame);
-/* Returns true if the n bytes begin with a preface and the head of a frame that may follow the
- * preface. */
+/* Returns true if the n bytes begin with a preface, followed by the head of a frame that may be the
+ * first one. */
 bool http2_frames_has_begun(const uint8_t *bytes, size_t n);
 
 #endif

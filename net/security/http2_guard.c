@@ -1,8 +1,8 @@
 /* net/security/http2_guard.c - see http2_guard.h.
  *
- * A stream is open from the client's HEADERS until one side resets it, or the server has sent its
- * end. (After its trailers a server with gRPC sends at most a reset.) The lock is held only while a
- * stream begins or ends, not for payloads. */
+ * A stream is open from the client's HEADERS until one side resets it, or the server has sent the
+ * end of the stream. (After its trailers a server with gRPC sends at most a reset.) The lock is
+ * held only while a stream begins or ends, not for payloads. */
 #include "net/security/http2_guard.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -52,7 +52,8 @@ static struct host *host_of(const struct peer_address *from, int64_t now)
     return h;
 }
 
-/* Returns true at most once a minute. The caller holds hosts_lock. */
+/* Returns true if a line may be logged now, which is at most once a minute. The caller holds
+ * hosts_lock. */
 static bool is_line_due(struct line *l, int64_t now)
 {
     if (l->is_logged && now - l->logged_ns < 60 * second_ns)
@@ -148,11 +149,11 @@ static void cut_client(struct http2_guard *g, enum offence offence)
             g->from.text, texts[offence]);
 }
 
-/* Adds a stream, unless the client has too many. */
+/* Adds a stream, unless the client has too many streams open. */
 static enum offence open_stream(struct http2_guard *g, uint32_t stream)
 {
     if (stream <= g->newest)
-        return NONE; /* the HEADERS are trailers of an open stream */
+        return NONE; /* these HEADERS are the trailers of an open stream */
     g->newest = stream;
     atomic_store_explicit(&g->has_opened, true, memory_order_relaxed);
     pthread_mutex_lock(&g->lock);

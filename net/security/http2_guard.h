@@ -1,22 +1,22 @@
 /* net/security/http2_guard.h - cuts off a client that uses HTTP/2 to wear a server down, before
  * gRPC receives the bytes. gRPC 1.51 creates a call for each stream that a client opens and resets
- * at once (CVE-2023-44487), and parses an unfinished header again with each frame that continues it
- * (CVE-2023-33953).
+ * at once (CVE-2023-44487), and, with each frame that continues an unfinished header, parses that
+ * header again from its start (CVE-2023-33953).
  *
  * A guard follows the frame heads of both directions of one connection. Its limits are far above
  * what Weir's programs and other gRPC clients need:
  *   - a client begins with the preface of HTTP/2 and a SETTINGS frame;
  *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
  *   - a client has at most 512 streams open, twice the number that the server's SETTINGS allow.
- *     Weir's programs have two on most connections;
- *   - at most 100 streams a second are reset, by the client or by the server. In normal use only
+ * Weir's programs have two streams open on most connections; - at most 100 streams a second are
+ * reset, by the client or by the server. In normal use only
  *     calls that failed are reset.
  * Resets are also counted for each host, so that a client cannot avoid the limit with new
  * connections. If a host has more than 400 resets in a second, each of its connections with more
  * than 4 of these resets is cut off.
  *
- * gRPC spends far more on a new connection than its client does. A connection that ends before its
- * client has opened a stream is counted for the client's host. If a host has more than 100 such
+ * A new connection costs gRPC far more time than it costs the client. A connection that ends before
+ * its client has opened a stream is counted for the client's host. If a host has more than 100 such
  * connections in a second, it is flooding, and the server refuses its new connections
  * (net/rpc/guarded_sockets.h) for the rest of that second.
  *
@@ -44,16 +44,17 @@ enum {
 };
 
 struct http2_rate {
-    int64_t since_ns; /* beginning of the second that is counted */
+    int64_t since_ns; /* beginning of the second in which events are counted */
     int n;
 };
 
 struct http2_guard {
     struct peer_address from;
     _Atomic bool is_cut;
-    _Atomic bool has_opened;    /* the client has opened a stream */
-    _Atomic int received, sent; /* stored after each check and loaded before the next check, so that
-                                   another thread sees the fields */
+    _Atomic bool has_opened; /* the client has opened at least one stream */
+    /* stored after each check and loaded before the next check, so that a thread sees the fields
+     * that another thread has written */
+    _Atomic int received, sent;
     struct http2_frames in, out;
     uint32_t n_preface;                 /* bytes of the client's preface that have arrived */
     bool has_settings;                  /* the client's first frame has arrived */

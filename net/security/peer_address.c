@@ -8,7 +8,7 @@
 void peer_address_set(struct peer_address *a, const struct sockaddr *from, socklen_t n)
 {
     static const unsigned char mapped[12] = {
-        [10] = 0xff, [11] = 0xff}; /* prefix of an IPv4 address */
+        [10] = 0xff, [11] = 0xff}; /* prefix of an IPv4 address in IPv6 */
     char host[INET6_ADDRSTRLEN] = "?";
     const void *ipv4 = NULL;
     int port = 0;

@@ -22,17 +22,21 @@ enum { SOON_DAYS = 30, N_FILES = 3, DAY_S = 86400 };
 struct identity {
     struct security_identity is; /* must be the first field, because callers hold a pointer to it */
     _Atomic int refs;
-    char *text[N_FILES]; /* texts of cert, key, ca */
-    char *marked;        /* text of cert for a client's connections */
-    bool open_key;       /* other users may read the key's file */
+    char *text[N_FILES]; /* contents of the files cert, key, ca */
+    /* contents of cert with a mark (tls_client_mark), for connections in which this program is the
+     * client */
+    char *marked;
+    bool open_key; /* other users may read the key's file */
     struct certificate_facts facts;
 };
 
 static struct {
     struct security_config cfg;
     int tls, token;
-    struct file_text_stamp identity_files[N_FILES]; /* stamps at the last look, for the reader */
-    struct file_text_stamp token_file;              /* stamp at the last look, for the reader */
+    /* stamps of the files when the reader last checked them; used only by the reader */
+    struct file_text_stamp identity_files[N_FILES];
+    /* stamp of the file when the reader last checked it; used only by the reader */
+    struct file_text_stamp token_file;
     enum status first; /* result of the first read, for the thread that waits for it */
     char first_why[CERTIFICATE_WHY_BYTES];
     bool open_tokens;          /* other users may read the tokens' file */
@@ -112,8 +116,8 @@ done:
     return st;
 }
 
-/* Returns the log level of lines that report no problem. It is DEBUG in weirctl, so that its
- * operator sees only the result of the command and problems. */
+/* Returns the log level of lines that report no problem. In weirctl that level is DEBUG, so that
+ * the operator sees only the result of the command, and problems. */
 static enum log_level info_level(void)
 {
     return us.cfg.role == ROLE_ADMIN ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
@@ -225,7 +229,7 @@ static const char *own_token(const struct tokens *t)
     return own || us.cfg.role != ROLE_ADMIN ? own : tokens_own(t, ROLE_ALL);
 }
 
-/* Reads the tokens' file. why: words that follow the file's name. */
+/* Reads the tokens' file. why: receives a text that continues a message after the file's name. */
 static enum status tokens_parse_file(struct tokens *out, bool *is_open, char why[FILE_WHY_BYTES])
 {
     char *text = NULL, role[ROLES_TEXT_BYTES];
@@ -310,8 +314,8 @@ char *security_token_copy(void)
     return copy;
 }
 
-/* start_tls and start_token log in the caller's thread, because the caller may collect the thread's
- * lines. They replace values of an earlier start that failed. */
+/* start_tls and start_token log in the caller's thread, because the caller may collect the log
+ * lines of its thread. They replace values of an earlier start that failed. */
 static enum status start_tls(void)
 {
     tls_hooks_start();

@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 struct security_config {
-    const char *cert, *key, *ca; /* PEM files: --tls_...; "" or NULL: none. Borrowed for ever */
-    const char *token_file;      /* path; "" or NULL: none. Borrowed for ever */
+    const char *cert, *key, *ca; /* PEM files: --tls_...; "" or NULL: none. Never freed */
+    const char *token_file;      /* path; "" or NULL: none. Never freed */
     unsigned role;               /* role of this program */
 };
 
@@ -38,21 +38,24 @@ struct security_identity {
     const char *key, *ca; /* PEM */
     uint64_t number;      /* number of the identity, from 1 on */
 };
-/* Returns a reference to the identity in use; NULL: no TLS. */
+/* Returns a reference to the identity in use; NULL: the program uses no TLS. */
 const struct security_identity *security_identity_now(void);
 void security_identity_unref(const struct security_identity *i); /* NULL is fine */
-/* Returns the number of the identity in use, after a check of the files. */
+/* Checks the files, and then returns the number of the identity in use. */
 uint64_t security_identity_number(void);
 
-/* Returns the roles of the n bytes that a peer shows as its token; 0: the token is not valid. */
+/* Returns the roles that a peer has if it shows these n bytes as its token; 0: the token is not
+ * valid. */
 unsigned security_token_roles(const char *shown, size_t n);
-/* Returns a copy of this program's token, which the caller frees; NULL: none. */
+/* Returns a copy of this program's token, which the caller frees; NULL: the program has no
+ * token. */
 char *security_token_copy(void);
 
-/* Warns, once per process, that traffic with this host:port can be read and changed on its way. */
+/* Warns, once per process, that traffic with this host:port is not encrypted, so others can read
+ * and change it. */
 void security_warn_plain(const char *addr);
 
-/* Returns the path of the file, for log lines of other modules. */
+/* Returns the path of the certificate's file, for log lines of other modules. */
 const char *security_cert_path(void);
 const char *security_ca_path(void);
 

@@ -1,10 +1,10 @@
 /* net/security/tls_client.c - see tls_client.h.
  *
  * A program can register a function that OpenSSL calls for each new X509_STORE_CTX (as ex data).
- * This file's function sets a callback that receives each certificate of the chain, and the
- * connection. The first text in OpenSSL's queue of errors becomes part of the text with which gRPC
- * ends calls. A server that refuses this program sends an alert, in TLS 1.3 after the handshake; a
- * callback of the connection receives the alert. */
+ * The function that this file registers sets a callback, which receives each certificate of the
+ * chain, and the connection. The first text in OpenSSL's queue of errors becomes part of the text
+ * with which gRPC ends calls. A server that refuses this program sends an alert (in TLS 1.3 after
+ * the handshake), which a second callback of the connection receives. */
 #include "net/security/tls_client.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -108,7 +108,8 @@ static void on_record(int is_sent, int version, int type, const void *data, size
 }
 
 /* Returns an X509_V_... for the role and the host of a server's certificate. OpenSSL does not check
- * these, and gRPC only after the handshake, when it cannot inform the server any more. */
+ * the role and the host. gRPC checks them only after the handshake, when it cannot inform the
+ * server any more. */
 static int find_server_error(const SSL *ssl, X509 *x)
 {
     const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);

@@ -6,9 +6,10 @@
  *     set there.
  *   - SSL_set_accept_state begins a server's connection, in the thread that has accepted it.
  *   - SSL_get_error returns the state of an operation. When a handshake fails, OpenSSL has the
- *     alert with the reason ready, and gRPC would close the connection without sending it. If the
- *     result is that the handshake needs more bytes, gRPC sends the alert and waits for the peer,
- *     which reads it and closes. OpenSSL never treats a failed handshake as finished.
+ *     alert with the reason ready, but gRPC would close the connection without sending it. So
+ *     this file's function returns that the handshake needs more bytes: then gRPC sends the alert
+ *     and waits for the peer, which reads the alert and closes the connection. OpenSSL never
+ *     treats a failed handshake as finished.
  *   - SSL_read and SSL_write pass the decrypted bytes between a client and its server: a guard
  *     (http2_guard.h) checks them, and ends the connection of a client that must be cut off. */
 #include "net/security/tls_hooks.h"
@@ -34,19 +35,20 @@ enum { ALERT_REASONS = SSL_AD_REASON_OFFSET };
 struct connection {
     char address[PEER_ADDRESS_BYTES]; /* address of the client */
     struct http2_guard *guard;        /* guard of the client's bytes; NULL: none */
-    bool is_logged;                   /* the log has the reason of the failure */
+    bool is_logged;                   /* the reason of the failure was logged */
     bool alerted;                     /* the alert is being sent to the peer */
 };
 
 static int connection_index = -1;
 static _Atomic int active, called;
-static _Atomic uint64_t n_guarded; /* connections so far; orders their start before their use */
+/* connections so far; incremented to order their start before their use */
+static _Atomic uint64_t n_guarded;
 static _Thread_local struct {
     bool is_set;
     struct peer_address from;
 } accepted;
 
-/* The functions of OpenSSL that this file's functions call. */
+/* OpenSSL's functions, which the functions of this file call. */
 static void (*next_set_verify)(SSL_CTX *, int, SSL_verify_cb);
 static void (*next_set_accept_state)(SSL *);
 static int (*next_get_error)(const SSL *, int);
@@ -79,7 +81,7 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
 {
     const struct connection *l = ptr;
     const SSL *ssl = parent;
-    /* After the server's first flight only the client can complete the handshake. */
+    /* After the server's first messages only the client can complete the handshake. */
     if (l && l->address[0] && !l->is_logged && in_handshake(ssl) &&
         SSL_get_state(ssl) != TLS_ST_BEFORE)
         LOG_FEW(
@@ -169,7 +171,8 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
     SSL_CTX_set_num_tickets(ctx, 0); /* each connection must show its certificate again */
 }
 
-/* Reasons to refuse a client, except its certificate, which on_verify logs. */
+/* Reasons to refuse a client. A fault of its certificate is not listed here, because on_verify logs
+ * it. */
 static const struct problem {
     const char *text; /* NULL: OpenSSL's text */
     int reason[4];
@@ -182,7 +185,8 @@ static const struct problem {
     {NULL, {0}}};
 enum { N_PROBLEMS = sizeof problems / sizeof *problems };
 
-/* Returns the index in the list, whose last entry is for all other reasons. */
+/* Returns the index of the reason's entry in the list. The last entry stands for all reasons that
+ * have no entry. */
 static int problem_of(int reason)
 {
     for (int i = 0; i < N_PROBLEMS - 1; i++)
@@ -255,7 +259,8 @@ int SSL_get_error(const SSL *ssl, int ret)
     return SSL_ERROR_WANT_READ;
 }
 
-/* Returns the guard of a connection; NULL: it is not from a client of this server. */
+/* Returns the guard of a connection; NULL: the connection is not that of a client to this
+ * server. */
 static struct http2_guard *guard_of(const SSL *ssl)
 {
     const struct connection *l =

@@ -1,7 +1,8 @@
 /* net/security/tls_hooks.h - extends the TLS handshakes of gRPC's servers: a server accepts only
  * TLS 1.3, prefers the fastest cipher, and when it refuses a client, logs the reason and sends it
  * in an alert. The hooks replace functions of OpenSSL that gRPC calls by name. Only a program can
- * replace them; libweir cannot, but it is never a server. tls_client.h is the client's part.
+ * replace them, not a library such as libweir; but libweir is never a server. tls_client.h does the
+ * same for clients.
  *
  * The hooks do not decide which clients are admitted: OpenSSL checks certificates as gRPC
  * configures it, and roles are checked through gRPC's own interface (net/rpc/credentials.h).

@@ -57,7 +57,7 @@ static enum status add_line(struct tokens *t, const char *line, int number, char
                         : n < TOKEN_LEAST        ? "the token is shorter than 16 characters"
                         : n > TOKEN_MOST         ? "the token is longer than 512 characters"
                                                  : NULL;
-    if (wrong) { /* the message quotes nothing of the line, which is a secret */
+    if (wrong) { /* the message does not quote the line, which is a secret */
         snprintf(why, FILE_WHY_BYTES, "line %d: %s", number, wrong);
         return ST_INVALID;
     }

@@ -79,7 +79,7 @@ void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct s
     segment_unref(gone);
 }
 
-/* Searches all member numbers, because a member may have another number in each generation. */
+/* Searches all members' entries, because a member may have another rank in each generation. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation)
 {
     struct segment *gone;

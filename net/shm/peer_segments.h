@@ -1,7 +1,7 @@
 /* net/shm/peer_segments.h - holds the segments that members lend to a server, by the member number
- * in the members' frames (the rank). A join stores the member's segment. The segment is removed
- * when the member leaves, when another member joins in its place, or when its stream ends. So each
- * number has at most one segment.
+ * in the members' frames (the rank). When a member joins, its segment is stored under its rank. The
+ * segment is removed when the member leaves, when another member joins with the same rank, or when
+ * the member's stream ends. So each rank has at most one segment.
  * Owns:    a reference to each segment.
  * Threads: any.
  * Errors:  none; if memory is missing, peer_segments_put keeps no segment and returns false. */
@@ -24,17 +24,18 @@ struct peer_segments {
 
 void peer_segments_init(struct peer_segments *l);
 void peer_segments_free(struct peer_segments *l);
-/* Opens the segment that the member names, and replaces the member's previous segment. A name with
- * bytes 0 means that the member lends no segment any more. Returns true if the member lends one
- * now; otherwise `why` contains the reason. */
+/* Opens the segment that the member names, and replaces the member's previous segment. If
+ * name->bytes is 0, the member lends no segment any more. Returns true if the member lends one now;
+ * otherwise `why` contains the reason. */
 bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
                        const struct segment_name *name, char why[SEGMENT_WHY_BYTES]);
-/* Returns the segment that this incarnation lends, with a reference for the caller; NULL: none. */
+/* Returns the segment that this incarnation of the member lends, with a reference for the caller;
+ * NULL: it lends none. */
 struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uint64_t incarnation);
 /* Drops the segment of a member whose stream has ended, unless another segment has replaced it
  * already. */
 void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct segment *segment);
-/* Drops the segments of a member's incarnation that has left. */
+/* Drops the segments of a member's incarnation, because it has left. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation);
 
 #endif

@@ -1,11 +1,12 @@
 /* net/shm/segment.c - see segment.h. The file begins with a page that contains the secret number
  * and the size; the data follow.
  *
- * It must be harmless to open a peer's name, even if the name refers to something else. The path in
- * /proc is first opened with O_PATH, which opens neither a device nor a FIFO. All later steps use
- * that descriptor, even if the peer replaces its own. The file is mapped only if it is in memory
- * and is sealed against shrinking, so that no read can end in a signal. A file of huge pages is not
- * mapped, because a page may be missing at the first access. */
+ * It must be harmless to open the name that a peer has sent, even if the name does not refer to a
+ * segment. The path in /proc is first opened with O_PATH, which opens neither a device nor a FIFO.
+ * All later steps use the descriptor that this call returned, so the peer cannot exchange the file.
+ * The file is mapped only if it is in memory and is sealed against shrinking, so that no read can
+ * end in a signal. A file of huge pages is not mapped, because a page may be missing at the first
+ * access. */
 #include "net/shm/segment.h"
 #include "base/fork_guard.h"
 #include <errno.h>
@@ -74,7 +75,7 @@ static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[
 static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int fd = memfd_create(MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MEMFD_NOEXEC);
-    if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+    if (fd < 0 && errno == EINVAL) /* EINVAL: Linux before 6.3 */
         fd = memfd_create(MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, (off_t)(HEAD_BYTES + bytes)) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
@@ -188,8 +189,8 @@ static bool is_ours(int place, char why[SEGMENT_WHY_BYTES])
     return false;
 }
 
-/* Opens the file behind the name for reading. Returns its descriptor, or -1 and a reason in
- * `why`. */
+/* Opens the file that the name refers to, for reading. Returns its descriptor, or -1 and a reason
+ * in `why`. */
 static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
     char path[PATH_BYTES];
@@ -303,8 +304,8 @@ static _Atomic uint64_t *stamp_of(const void *data)
     return (_Atomic uint64_t *)((uintptr_t)data - SEGMENT_STAMP_BYTES);
 }
 
-/* The barriers here and in segment_restamp order accesses: a reader that has read a byte written
- * after segment_restamp then reads the new stamp. */
+/* The barriers here and in segment_restamp order the accesses: a reader that has read a byte
+ * written after a call of segment_restamp then also reads the new stamp. */
 uint64_t segment_stamp(const void *data)
 {
     __sync_synchronize();

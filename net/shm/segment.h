@@ -1,19 +1,19 @@
 /* net/shm/segment.h - memory that one program lends to another on the same host for reading. A
- * message refers to a payload in this memory by a few bytes that contain the payload's position.
+ * message contains only the position of a payload in this memory, which needs few bytes.
  *
  * A segment is an anonymous file (memfd) of fixed size, mapped by its owner. Seals fix the size and
  * allow only the owner to write. When no process has the file open or mapped any more, the kernel
  * frees it. Memory is reserved before use, so that a lack of memory is an error and not a signal.
- * The segment's name, which the owner sends to the peer, is a path in /proc and a secret number. A
- * peer that cannot read that path, for example in another container or on another host, cannot open
- * the segment, and receives payloads by TCP.
+ * The segment's name, which the owner sends to the peer, consists of a path in /proc and a secret
+ * number. A peer that cannot read that path, for example in another container or on another host,
+ * cannot open the segment, and receives payloads over TCP.
  *
- * A stamp stands before data that are lent only for a while. The owner changes the stamp each time
- * before it writes the data. A reader copies the data, and then checks whether the stamp is still
- * the one in the message. If the stamp differs, the owner has already reused the memory, and the
- * copy may contain parts of both.
+ * Data that are lent only for a while have a stamp before them. The owner changes the stamp each
+ * time before it writes the data. A reader copies the data, and then checks whether the stamp is
+ * still the one in the message. If the stamp differs, the owner has already reused the memory, and
+ * the copy may contain parts of both.
  *
- * A forked child has no access to a segment: its memory contains zeros at that place.
+ * A forked child has no access to a segment: in the child's memory, the segment's bytes are zeros.
  *
  * Owns:    a mapping; the owner's object also owns the descriptor.
  * Threads: any. The users of a segment agree on the meaning of its bytes and on the times of
@@ -56,12 +56,12 @@ void *segment_data(struct segment *s);
 /* Returns the address of [offset, offset + bytes); NULL if that range is not entirely inside the
  * segment, offset is not a multiple of 2, or s is NULL. */
 const void *segment_at(const struct segment *s, uint64_t offset, size_t bytes);
-/* Returns 1 + the offset of [data, data + bytes) if all of it lies inside at a multiple of 2;
- * otherwise, or if s is NULL, 0. */
+/* Returns 1 + the offset of [data, data + bytes) in the segment. Returns 0 if a part of that range
+ * is outside the segment, the offset is not a multiple of 2, or s is NULL. */
 uint64_t segment_find(const struct segment *s, const void *data, size_t bytes);
 
-/* Returns the stamp before `data`, never 0. The owner changes it with segment_restamp before it
- * writes the data. */
+/* Returns the stamp of `data`, which is never 0. The owner changes it with segment_restamp before
+ * it writes the data. */
 uint64_t segment_stamp(const void *data);
 void segment_restamp(void *data);
 

@@ -220,7 +220,8 @@ bool chunks_have_factors(const struct chunks *c)
 
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
 {
-    int64_t share = n_elems / n_servers; /* equals the bytes of a quarter of a server's elements */
+    /* n_elems / n_servers, read as bytes, is a quarter of the size of one server's elements */
+    int64_t share = n_elems / n_servers;
     share -= share % 4;
     if (n_servers == 1 || share > CHUNKS_DEFAULT_BYTES)
         return CHUNKS_DEFAULT_BYTES;
@@ -306,7 +307,7 @@ enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
 {
     bool averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
     size_t n = (size_t)c->chunks[chunk].n_elems;
-    /* Each element of a small chunk matters; it often holds biases. */
+    /* A small chunk is sent whole, because it often holds biases, each of which matters. */
     bool is_few = d == DTYPE_TOPK && n < TOPK_SHARE;
     bool gains = !averages && !is_few && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
     return dtype_block(d) > 1 && !gains ? DTYPE_F32 : d;

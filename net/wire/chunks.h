@@ -1,8 +1,8 @@
 /* net/wire/chunks.h - cuts the parameters into chunks. The table of chunks is the same in all
  * workers and servers (invariant I5). A chunk is either a run of one parameter's elements, at most
  * chunk_bytes long, or several consecutive whole parameters with the same rule and factors,
- * together at most CHUNKS_PACK_BYTES (and chunk_bytes) long. A parameter joins the previous chunk
- * if it fits, so that many small tensors are sent like a few large ones.
+ * together at most CHUNKS_PACK_BYTES (and chunk_bytes) long. A small parameter is added to the
+ * previous chunk if it fits there, so many small tensors cost no more than a few large ones.
  *
  * The table is a function of the signature and chunk_bytes alone. The shard map (chunk -> server)
  * is a function of the table and the number of servers. It assigns the chunks in order of falling
@@ -45,7 +45,7 @@ struct net_param {
     const char *name;
     struct shape shape;
     enum net_param_rule rule;
-    float keep; /* PARAM_AVERAGE: share of the old value kept, 0..1 */
+    float keep; /* PARAM_AVERAGE: share of the old value that a step keeps, 0..1 */
     /* PARAM_TRAINED: the optimizer's factors for this parameter are set; otherwise they are 1, and
      * chunks_create fills them */
     bool has_factors;
@@ -90,23 +90,24 @@ bool chunks_have_factors(const struct chunks *c);
  * the model would otherwise not yield about four chunks for each server. */
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers);
 
-/* Fills server[n_chunks] with numbers from 0 to n_servers - 1. The loads of two servers differ
- * by at most the largest chunk. */
+/* Fills server[n_chunks] with the index of each chunk's server. The loads of two servers differ by
+ * at most the largest chunk. */
 enum status chunks_shard(const struct chunks *c, int n_servers, int *server);
-/* Fills server[n_chunks] from the map of n_old servers. prev[n_new] is the old number of each new
- * server, -1: none. The loads keep the bound of chunks_shard. If they do without moves, no chunk
- * moves whose server stays; otherwise little more than the bytes above the average load move. The
- * result depends only on the arguments. */
+/* Fills server[n_chunks] from `old_map`, the map of n_old servers. prev[n_new]: old index of each
+ * new server; -1: the server is new. The loads differ by at most the bound of chunks_shard. If the
+ * loads meet that bound without moves, no chunk of a remaining server moves. Otherwise few more
+ * bytes move than the servers have above the average load. The result depends only on the
+ * arguments. */
 enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map, const int *prev,
                            int n_new, int *server);
 
 /* Returns the dtype in which a chunk's contributions, or versions, are sent if the job sends them
- * in d. The result is fp32 for chunks that d does not make shorter, and for averages if all values
- * of a block in d share one scale. */
+ * in d. The result is fp32 for chunks that d does not make shorter, and for averages
+ * (PARAM_AVERAGE) if d stores one scale for all values of a block. */
 enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d);
 /* Returns the size of a block of memory for the contributions of all chunks, each chunk encoded in
- * d by itself; chunks_wire_at returns the offset of a chunk in that block. If values in d share no
- * scale, the chunks lie in the same order as in the flat block. */
+ * d by itself; chunks_wire_at returns the offset of a chunk in that block. If d has no scales, the
+ * chunks are stored in the same order as in the flat block. */
 size_t chunks_wire_bytes(const struct chunks *c, enum dtype d);
 size_t chunks_wire_at(const struct chunks *c, enum dtype d, int chunk);
 

@@ -27,7 +27,7 @@ static bool load_less(const struct load *a, const struct load *b)
     return a->elems != b->elems ? a->elems < b->elems : a->server < b->server;
 }
 
-/* Moves the entry at i down to its place. */
+/* Moves entry i of the heap down until the heap is in order. */
 static void sift_down(struct load *heap, int i, int n)
 {
     for (;;) {
@@ -83,7 +83,8 @@ static enum status shard_init(struct shard *m, const struct chunks *c, int n_ser
     return ST_OK;
 }
 
-/* Assigns each chunk without a server, largest first, to the emptiest one. */
+/* Assigns each chunk without a server to the server with the fewest elements, largest chunk
+ * first. */
 static void place_all(struct shard *m)
 {
     for (int i = 0; i < m->n_servers; i++)
@@ -114,8 +115,8 @@ enum status chunks_shard(const struct chunks *c, int n_servers, int *server)
     return ST_OK;
 }
 
-/* Finds the fullest and the emptiest server. Returns true if they differ by more than the
- * largest chunk. */
+/* Finds the servers with the most and with the fewest elements. Returns true if these differ by
+ * more than the largest chunk. */
 static bool find_ends(const struct shard *m, int *full, int *empty)
 {
     *full = *empty = 0;
@@ -128,7 +129,7 @@ static bool find_ends(const struct shard *m, int *full, int *empty)
     return m->elems[*full] - m->elems[*empty] > m->largest;
 }
 
-/* Releases chunks of each server as long as the server's load does not fall below the average. */
+/* Releases chunks of each server while the server's load does not fall below the average. */
 static void release_surplus(struct shard *m)
 {
     int64_t average = (m->c->n_elems + m->n_servers - 1) / m->n_servers;
@@ -143,8 +144,8 @@ static void release_surplus(struct shard *m)
 }
 
 /* Moves one chunk from the fullest to the emptiest server: the smallest that brings the two loads
- * near enough; if no chunk does, the largest. The chunk is smaller than the difference, so the
- * loads approach each other. */
+ * near enough; if no chunk does, the largest. The moved chunk is smaller than the difference of the
+ * loads, so the loads approach each other. */
 static void move_one(struct shard *m, int full, int empty)
 {
     int best = -1;
@@ -171,7 +172,7 @@ enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map
     if (st != ST_OK)
         return st;
     int *now =
-        malloc(((size_t)n_old + 1) * sizeof *now); /* new number of each old server; -1: removed */
+        malloc(((size_t)n_old + 1) * sizeof *now); /* new index of each old server; -1: removed */
     if (!now) {
         shard_free(&m);
         return ST_NOMEM;

@@ -1,6 +1,7 @@
-/* net/wire/control.h - messages between ps 0 and the other servers. Server k > 0 sends its state
- * and what it has received so far; ps 0 answers as soon as its orders change, or after a while.
- * Both messages contain the sender's whole state, so the next message replaces a lost one.
+/* net/wire/control.h - messages between ps 0 and the other servers. Server k > 0 sends its state,
+ * which includes the orders that it has received so far; ps 0 answers as soon as its orders change,
+ * or after a while. Both messages contain the sender's whole state, so the next message replaces a
+ * lost one.
  * Owns:    its lists.
  * Threads: plain values without a lock.
  * Errors:  none. */
@@ -34,7 +35,8 @@ struct net_plan; /* plan.h */
 struct net_missing {
     int member; /* index */
     int64_t ms; /* time without a stream */
-    bool came;  /* the member has joined here in this generation, but sent no frame yet */
+    /* the member has joined at the sender in this generation, but has sent no frame yet */
+    bool came;
 };
 
 /* A server's file of a checkpoint, in a folder that ps 0 does not share. */
@@ -60,12 +62,13 @@ struct net_control {
     uint64_t unreadable; /* generation of the plan in force if the server cannot begin it, because
                             the plan's checkpoint is damaged; 0: none */
     uint64_t seen;       /* number of the last reply; 0: none yet */
-    uint64_t serial;     /* number of this request; a process counts upwards */
-    uint64_t wanted;     /* number of checkpoints requested at this server so far */
-    uint64_t order;      /* id of the last accepted checkpoint order; 0: none */
-    int phase;           /* progress of that order: enum part_phase */
-    uint64_t bytes;      /* size of the checkpoint's file, after it was written */
-    uint32_t crc32c;     /* CRC-32C of that file's header, after it was written */
+    /* number of this request; each request of a process has a higher number than the one before */
+    uint64_t serial;
+    uint64_t wanted; /* number of checkpoints requested at this server so far */
+    uint64_t order;  /* id of the last checkpoint order that the server accepted; 0: none */
+    int phase;       /* progress of that order: enum part_phase */
+    uint64_t bytes;  /* size of the checkpoint's file, after it was written */
+    uint32_t crc32c; /* CRC-32C of that file's header, after it was written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */
     bool joining;                     /* the server was not in the job when the job began */
     bool leaving;                     /* the server asks to hand on its chunks and leave */
@@ -73,11 +76,11 @@ struct net_control {
     bool stopped;                     /* versions of the server's chunks do not change any more */
     int64_t lowest, highest;          /* range of the chunks' versions; -1: a chunk has none yet */
     int n_missing;
-    struct net_missing *missing;       /* the receiver becomes the owner, also of `parts` */
+    struct net_missing *missing; /* the receiver becomes the owner of this list and of `parts` */
     char folder[CONTROL_FOLDER_BYTES]; /* id of the server's checkpoint folder; empty: none or
                                           unknown */
-    bool knows_parts;                  /* the server has read its own folder */
-    int n_parts;                       /* number of files in `parts`, the newest of that folder */
+    bool knows_parts; /* the server has read its own folder, so `parts` is complete */
+    int n_parts;      /* number of files in `parts`, the newest of that folder */
     struct net_part *parts;
 };
 
@@ -91,11 +94,11 @@ struct net_control_reply {
     uint64_t order;                   /* id of the latest checkpoint order, unique across
                                          coordinators */
     int64_t step;                     /* step of that checkpoint; -1: it is cancelled */
-    uint64_t given;       /* number of requested checkpoints that were made or abandoned */
+    uint64_t given;       /* number of requested checkpoints that were completed or given up */
     uint64_t incarnation; /* incarnation of ps 0 */
     uint64_t epoch; /* epoch of ps 0; if it is below the highest epoch that the receiver has seen,
                        this ps 0 was replaced */
-    bool closing;   /* ps 0 is about to exit and sends no more orders */
+    bool closing;   /* ps 0 is about to exit, and sends no more orders */
     uint64_t stop;  /* number of the last Stop; 0: none yet */
     int64_t stop_step; /* highest version that a chunk may reach; -1: the chunk's present version */
     struct net_plan *plan; /* plan in force, if the receiver has not begun the plan's generation;
@@ -105,8 +108,8 @@ struct net_control_reply {
     bool failed;           /* closing: the job failed, because all its workers ended with an
                               error */
     char folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder */
-    bool knows_kept; /* checkpoints' files that are not in `kept` may be deleted */
-    bool older_stay; /* files older than the last of `kept` may not be deleted */
+    bool knows_kept; /* files of checkpoints that are not in `kept` may be deleted */
+    bool older_stay; /* files that are older than the last of `kept` may not be deleted */
     int n_kept;
     struct net_kept *kept;          /* newest first; the receiver becomes its owner */
     char later[CONTROL_TEXT_BYTES]; /* not sent. If it is not empty, ps 0 sends no answer: the call

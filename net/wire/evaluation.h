@@ -17,19 +17,21 @@ struct net_evaluation {
     double loss;                /* sum of the loss over the part; may be infinite or NaN */
     bool no_accuracy;           /* the set has targets, and `right` has no meaning */
     struct job_validation data; /* description of the whole set */
-    int64_t every, patience;    /* steps between evaluations, 0: only one at the end; evaluations
-                                   without a lower loss that end the job, 0: no limit */
+    /* every: steps between evaluations, 0: only one at the end; patience: number of evaluations
+     * without a lower loss after which the job ends, 0: no limit */
+    int64_t every, patience;
 };
 
 struct net_best {
-    int64_t step;          /* step of these values; -1: none */
+    int64_t step;          /* step of `loss` and `accuracy`; -1: there is no evaluation */
     double loss, accuracy; /* accuracy: NaN if samples have regression targets */
 };
 
 struct net_evaluation_reply {
     bool again; /* the worker must repeat the report soon, and send no contribution until `again` is
                    false */
-    int64_t n, right; /* sums of all parts; n 0: not complete, or not known */
+    /* sums of all parts; n 0: some parts are missing, or the sums are not known */
+    int64_t n, right;
     double loss;
     struct net_best best;
 };

@@ -12,10 +12,11 @@
 #include "net/wire/control.h"
 
 enum {
-    FETCH_REPLY_BYTES = 16 << 20, /* values and slots in one message; any chunk fits. Other fields,
-                                     with one list of samples, need 64 bytes for each chunk */
-    FETCH_REPLY_CHUNKS = 4096,    /* chunks in one message */
-    FETCH_IDLE_BYTES = 1 << 20,   /* `idle` of the chunks in one message, encoded */
+    /* limit on the values and slots in one message; every chunk fits. The other fields, including
+     * one list of samples, need 64 bytes for each chunk */
+    FETCH_REPLY_BYTES = 16 << 20,
+    FETCH_REPLY_CHUNKS = 4096,  /* chunks in one message */
+    FETCH_IDLE_BYTES = 1 << 20, /* limit on the encoded `idle` lists of the chunks in one message */
     FETCH_MESSAGE_BYTES = FETCH_REPLY_BYTES + FETCH_IDLE_BYTES + 64 * FETCH_REPLY_CHUNKS,
 };
 
@@ -27,13 +28,14 @@ struct net_fetch_request {
     int *chunk;
 };
 
-/* A received chunk. The data are 4-byte aligned, and valid only during the call. */
+/* A received chunk. The data are 4-byte aligned, and valid only until the receiving function
+ * returns. */
 struct net_fetched {
     int chunk;
     int64_t version; /* >= 0 */
     const float *value, *slots;
-    size_t n_value, n_slots; /* counts of numbers; n_slots is for all slots together, and may be
-                                0 */
+    /* numbers of floats; n_slots counts the floats of all slots together, and may be 0 */
+    size_t n_value, n_slots;
     const uint64_t *samples, *idle; /* fields of weir.proto; not checked */
     size_t n_samples, n_idle;
 };
@@ -55,7 +57,7 @@ struct net_fetch_reply {
     struct net_fetch_item *item;
     size_t bytes;
     size_t list_bytes; /* bytes of the items' samples */
-    size_t idle_bytes; /* highest number of bytes of the items' `idle`, encoded */
+    size_t idle_bytes; /* upper bound of the encoded size of the items' `idle` */
 };
 /* Adds a chunk: references its buffers and copies the list. ST_RANGE: the reply is full, and the
  * receiver will request this chunk again; ST_NOMEM. */

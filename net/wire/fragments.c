@@ -28,7 +28,8 @@ bool fragments_turn_between(const struct net_job *job, const int *fragment, int 
     if (!fragment)
         return from < to;
     from = to - from > job->fragments ? to - job->fragments
-                                      : from; /* steps in which each fragment has a turn */
+                                      /* number of steps in which each fragment is exchanged */
+                                      : from;
     for (int64_t step = from; step < to; step++)
         if (fragments_turn(job, fragment, chunk, step))
             return true;

@@ -1,8 +1,9 @@
 /* net/wire/fragments.h - divides the chunks of a job into fragments that are exchanged in turns
- * (Streaming DiLoCo, Douillard et al. 2025). All fragments have about equal bytes. Step s exchanges
- * only fragment s modulo the number of fragments; the job's last step exchanges all. In a step that
- * does not exchange a chunk, the chunk's contributions have weight 0, its new version and slots
- * equal the previous ones, and answers with the new version have no payload.
+ * (Streaming DiLoCo, Douillard et al. 2025). All fragments have about the same size. Step s
+ * exchanges only the fragment with the index s modulo the number of fragments; the job's last step
+ * exchanges all fragments. In a step that does not exchange a chunk, the chunk's contributions have
+ * weight 0, its new version and slots equal the previous ones, and answers with the new version
+ * have no payload.
  *
  * A fragment consists of whole chunks, not of whole parameters, because one parameter may hold
  * nearly all bytes. Neighbouring chunks belong to different fragments ("strided"; this depends only
@@ -17,8 +18,9 @@
 #include "net/wire/job.h"
 #include <stdbool.h>
 
-/* Computes each chunk's fragment. *out: malloc'd; NULL if there is only one fragment, which each
- * step exchanges. The sizes of two fragments differ by at most the largest chunk. */
+/* Computes each chunk's fragment. *out: malloc'd; NULL if there is only one fragment, because then
+ * every step exchanges all chunks. The sizes of two fragments differ by at most the largest
+ * chunk. */
 enum status fragments_create(const struct net_job *job, const struct chunks *chunks, int **out);
 /* Returns true if the chunk is exchanged in the step from version `step` to the next. */
 bool fragments_turn(const struct net_job *job, const int *fragment, int chunk, int64_t step);

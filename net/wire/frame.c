@@ -229,7 +229,7 @@ static enum status read_why(struct reader *r, struct cursor *c, uint32_t wire, c
     return ST_OK;
 }
 
-/* Reads the position of a field of bytes. */
+/* Reads the length of a field of bytes, notes where these bytes are, and skips them. */
 static enum status read_run(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
                             struct net_payload *p)
 {
@@ -302,8 +302,8 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     }
 }
 
-/* Reads the length of a piece and the piece. At the start `c` is behind the piece's tag; the
- * function moves it behind the piece. */
+/* Reads the length of a piece, and then the piece. At the start `c` is just after the piece's tag;
+ * at the end it is just after the piece. */
 static enum status read_piece(struct reader *r, struct cursor *c, struct net_piece *p)
 {
     p->kind = PIECE_NONE;
@@ -476,7 +476,7 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
     p = put_number(p, PIECE_F_SHARED_STAMP, piece->shared_stamp);
     p = put_number(p, PIECE_F_ASK_TAKEN, piece->ask_taken != 0);
     p = put_number(p, PIECE_F_SAMPLES, piece->samples);
-    if (piece->has_rate) /* also if it is 0 */
+    if (piece->has_rate) /* written even if the factor is 0 */
         p = put_float(p, PIECE_F_RATE, piece->rate);
     if (piece->lacking.bytes) {
         p = put_varint(put_tag(p, PIECE_F_LACKING, WIRE_BYTES), piece->lacking.bytes);

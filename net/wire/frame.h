@@ -1,11 +1,11 @@
 /* net/wire/frame.h - message Frame of weir.proto: decoding in place, encoding without copying
  * payloads.
  *
- * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields
- * in any order, as protobuf allows; unknown fields are skipped. The encoder writes the fields as
- * protobuf's encoder does, in the order of their numbers and without zero values, except for the
- * order of two fields: the payload, which is passed by reference, is last, also behind `lacking`,
- * whose number is higher.
+ * A decoder walks spans (gRPC returns slices of up to 64 KB, which may end anywhere) and accepts
+ * the fields in any order, as protobuf allows; unknown fields are skipped. The encoder writes the
+ * fields as protobuf's encoder does, in the order of their numbers and without zero values, except
+ * for the order of two fields: the payload, which is passed by reference, is last, even after
+ * `lacking`, whose field number is higher.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
@@ -53,7 +53,7 @@ struct segment;
 /* A run of bytes inside a list of spans. */
 struct net_payload {
     const struct net_span *span; /* first span */
-    size_t skip;                 /* bytes to skip in it */
+    size_t skip;                 /* bytes of the first span that are before the run */
     size_t bytes;                /* length of the run */
 };
 
@@ -76,16 +76,16 @@ struct net_piece {
      * offset; 0: the piece contains the payload. The decoder does not check it. */
     uint64_t shared_offset;
     uint32_t shared_bytes;
-    uint64_t shared_stamp; /* down: stamp of the payload */
-    bool shared;           /* up: the answer may use shared memory */
+    uint64_t shared_stamp; /* down (server to member): stamp of the payload */
+    bool shared;           /* up (member to server): the answer may use shared memory */
     bool ask_taken;        /* up: the sender requests TAKEN */
-    /* PUSH: factor of the learning rate for the version that the contribution makes; without it the
-     * factor is 1. The decoder does not check it. */
+    /* PUSH: factor of the learning rate for the version that includes this contribution; without
+     * the field it is 1. The decoder does not check it. */
     bool has_rate;
     float rate;
     uint64_t samples; /* down: 1 + the first sample of the receiver's next step; 0: unset */
-    /* up: marks of the parameters whose gradient the contribution lacks (lacking.h). No bytes: it
-     * has all. The decoder does not check them. */
+    /* up: marks of the parameters whose gradient the contribution lacks (lacking.h). No bytes: the
+     * contribution has all gradients. The decoder does not check them. */
     struct net_payload lacking;
 };
 
@@ -101,15 +101,15 @@ struct net_frame_head {
     uint64_t incarnation;
 };
 
-/* Returns true if the same member sent both, in the same generation. */
+/* Returns true if the same member sent both frames, in the same generation. */
 static inline bool frame_same_head(const struct net_frame_head *a, const struct net_frame_head *b)
 {
     return a->generation == b->generation && a->member == b->member &&
            a->incarnation == b->incarnation;
 }
 
-/* Decodes a frame: first the head, wherever it lies, then each piece, which it passes to
- * on_piece in order. A status other than ST_OK from on_piece ends the decoding and is returned.
+/* Decodes a frame: first the head, wherever it is in the frame, then each piece, in order, which it
+ * passes to on_piece. A status other than ST_OK from on_piece ends the decoding and is returned.
  * why: room for at least 128 bytes. */
 enum status frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,
                          enum status (*on_piece)(void *ctx, const struct net_frame_head *head,
@@ -119,13 +119,13 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
 /* Encodes the frame's own fields; returns their length, at most FRAME_HEAD_MAX. */
 size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
 /* Encodes tag and length of a piece and all its fields before the payload. The caller appends the
- * payload's payload_bytes bytes. Returns the encoded length, at most PIECE_HEAD_MAX plus the bytes
- * of `lacking`, which has at most LACKING_MAX_BYTES. */
+ * payload's payload_bytes bytes. Returns the encoded length: at most PIECE_HEAD_MAX plus the length
+ * of `lacking`, which is at most LACKING_MAX_BYTES. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
 /* Sets *span to the piece's payload in the sender's segment, and the payload to that span. Returns
- * false if the position is not inside the segment (segment NULL: never inside), or the piece
- * contains a payload as well. */
+ * false if the position is not inside the segment, `segment` is NULL, or the piece contains a
+ * payload as well. */
 bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
 /* Returns the CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);

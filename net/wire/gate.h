@@ -11,18 +11,19 @@
 #include <stdbool.h>
 
 enum gate_kind {
-    /* sent to ps 0 */
-    GATE_FIRST, /* a member's first value of the chunk */
+    /* kinds that a server sends to ps 0 */
+    GATE_FIRST, /* a member's initial value of the chunk */
     GATE_MADE,  /* this version is complete */
-    GATE_WAITS, /* this version is computed, and waits at the gate */
-    GATE_VALUE, /* present value, as requested by READ */
-    /* sent by ps 0 */
+    GATE_WAITS, /* this version is computed, but waits at the gate */
+    GATE_VALUE, /* present value, which ps 0 has requested by READ */
+    /* kinds that ps 0 sends */
     GATE_BEGIN, /* first version of the chunk */
     GATE_WHOLE, /* the value replaces the version that waits */
     GATE_ADD,   /* the value is added to the version that waits */
-    GATE_OWN,   /* the version that waits becomes valid as computed */
+    GATE_OWN,   /* the version that waits becomes valid unchanged */
     GATE_READ,  /* requests the present value */
-    GATE_MIX,   /* averages: weight `mix` for the version that waits, 1 - `mix` for this value */
+    /* the new value is `mix` times the version that waits plus 1 - `mix` times this value */
+    GATE_MIX,
     GATE_N_KINDS
 };
 
@@ -33,7 +34,7 @@ struct net_gate_item {
     enum gate_kind kind;
     int chunk;
     int64_t version;
-    int64_t slots_since; /* BEGIN: the version at which the optimizer's slots are zero */
+    int64_t slots_since; /* BEGIN: version at which the optimizer's slots were zero */
     float mix;           /* MIX: 0 to 1 */
     bool alone;          /* OWN: this version and the following ones do not wait for the parent */
     struct buf *value;   /* little-endian fp32, the whole chunk; NULL: none */
@@ -41,7 +42,7 @@ struct net_gate_item {
 
 struct net_gate {
     uint64_t generation, ps0; /* > 0; see struct net_plan */
-    int server;               /* number of the caller in the plan */
+    int server;               /* number of the sender in the plan */
     int n;                    /* 1 to GATE_MAX_ITEMS */
     struct net_gate_item *item;
 };

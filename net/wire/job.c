@@ -81,8 +81,8 @@ bool job_servers_clip(const struct net_job *job)
     return job->optim.clip_norm > 0 && job_in_lockstep(job);
 }
 
-/* Returns the length of the part that stands before the vector loops. Only this part affects the
- * bits of results. */
+/* Returns the length of the part of `arithmetic` before its description of the vector loops. Only
+ * that part affects the bits of results. */
 static size_t ordering_part(const char *arithmetic)
 {
     const char *loops = strstr(arithmetic, JOB_VECTOR_LOOPS);

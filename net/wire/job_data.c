@@ -59,8 +59,8 @@ static bool labels_differ(const struct comparison *s)
            texts_differ(s, "labels", kinds[here], kinds[there]);
 }
 
-/* Compares the names of the classes if the labels themselves are not compared: a label is the index
- * of a name. */
+/* Compares the names of the classes if the labels themselves are not compared. A label is the index
+ * of a class, so other names would change the meaning of the labels. */
 static bool class_names_differ(const struct comparison *s)
 {
     uint32_t here = s->here->class_names, there = s->there->class_names;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum { JOB_DATA_NAME_BYTES = 128 };
-/* Kind of a sample's labels; numbered as in weir.proto. */
+/* Kind of a sample's labels; with the numbers of weir.proto. */
 enum job_labels { JOB_LABELS_UNSAID, JOB_LABELS_CLASSES, JOB_LABELS_TARGETS, JOB_LABELS_N_KINDS };
 
 struct job_data {
@@ -17,12 +17,13 @@ struct job_data {
     int dim[3];              /* dimensions of a sample: channels, rows, columns */
     int classes;             /* classes in the training set; or targets of each sample */
     enum job_labels labels;
-    /* CRC-32C of samples as they lie in memory, and of labels as 32-bit little-endian numbers */
+    /* CRC-32C of the samples as they are stored in memory, and of the labels as 32-bit
+     * little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
     uint32_t class_names; /* CRC-32C of the classes' names in the order of their labels; 0: unset */
     bool own;             /* each member has its own data: --data_shard=own */
     bool standardized;    /* the samples' columns are standardized: --standardize */
-    bool files; /* `name` is the path of --train_data, which has only the training samples */
+    bool files; /* `name` is the path of --train_data, a file with training samples only */
     char
         name[JOB_DATA_NAME_BYTES]; /* path of the data at a member, printable ASCII; may be empty */
 };
@@ -38,9 +39,9 @@ static inline bool job_validation_same(const struct job_validation *a,
     return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
 }
 
-/* Returns the number of evaluations after step `behind` and up to step `upto`, if every `every`-th
- * step has one. every 0: no step has one. Each of the two steps may lie between two evaluations, as
- * the last step of a job may. */
+/* Returns the number of evaluations after step `behind` and up to step `upto` if there is one after
+ * each `every`-th step. every 0: there are none. The two steps need not be multiples of `every`;
+ * for example, the last step of a job may not be one. */
 static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t every)
 {
     return every > 0 ? upto / every - behind / every : 0;

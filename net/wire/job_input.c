@@ -81,7 +81,7 @@ const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AU
     return text;
 }
 
-/* Parses one change, such as "shift:2", of n bytes; false: not valid. */
+/* Parses one change of n bytes, such as "shift:2". Returns false if it is not valid. */
 static bool parse_one(const char *text, size_t n, struct job_augment *a)
 {
     struct {

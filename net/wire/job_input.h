@@ -10,9 +10,10 @@ enum { JOB_MAX_CHANNELS = 64, JOB_NUMBERS_BYTES = JOB_MAX_CHANNELS * 16 };
 
 /* Normalisation: a number x of channel c becomes (x - mean[c]) / std[c], in float. */
 struct job_normal {
-    int n;                        /* channels of a sample; 0: numbers stay as they are */
-    float mean[JOB_MAX_CHANNELS]; /* number in the samples' unit, after bytes are divided by 255 */
-    float std[JOB_MAX_CHANNELS];  /* number in the same unit; above 0 */
+    int n; /* channels of a sample; 0: no normalisation */
+    /* value in the unit of the samples, after bytes are divided by 255 */
+    float mean[JOB_MAX_CHANNELS];
+    float std[JOB_MAX_CHANNELS]; /* value in the same unit; above 0 */
 };
 
 /* Random changes to a training sample (worker/data/augment.h), in pixels; 0: none. */
@@ -26,15 +27,16 @@ bool job_input_augments(const struct job_augment *a); /* returns true if any cha
 /* Writes the changes as "flip,shift:2,crop:4,cutout:8", only those that are set, in this order;
  * "" for none. Returns text. */
 const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
-/* Parses such a text, in which each change may stand once, in any order. Returns false if the text
+/* Parses such a text, in which each change may occur once, in any order. Returns false if the text
  * is not valid.
- */
+ * */
 bool job_input_augment_parse(const char *text, struct job_augment *out);
 
 /* Returns NULL, or the problem with these values (static text). */
 const char *job_input_normal_problem(const struct job_normal *n);
 /* Returns the channel of the first number that differs, and sets *of to "mean" or "std". Returns -1
- * if both are equal. If only one has numbers, returns 0 and sets *of to "mean". */
+ * if all numbers are equal. If only one of the two has numbers, returns 0 and sets *of to
+ * "mean". */
 int job_input_normal_differ(const struct job_normal *a, const struct job_normal *b,
                             const char **of);
 

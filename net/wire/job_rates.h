@@ -1,6 +1,7 @@
-/* net/wire/job_rates.h - decides which update uses the factors of a parameter's learning rate and
- * weight decay, and which jobs have factors of single steps. If members make local steps, their own
- * optimizer uses the factors, and the servers' optimizer, which updates by the changes, does not.
+/* net/wire/job_rates.h - decides which optimizer uses the factors of a parameter's learning rate
+ * and weight decay, and in which jobs a contribution may have a factor for its step. If members
+ * make local steps, their own optimizer uses the factors of the parameters, and the servers'
+ * optimizer, which receives only changes, does not.
  * Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_RATES_H
 #define NET_WIRE_JOB_RATES_H

@@ -1,7 +1,7 @@
 /* net/wire/job_steps.h - decides the number of steps of a job. If members have their own data
- * (--data_shard=own), each may compute a different number from the same --epochs: then the job's
- * number applies. The optimizer of rounds (local_steps), whose default depends on the steps, is
- * then the job's, too.
+ * (--data_shard=own), each may compute a different number from the same --epochs: then all members
+ * use the job's number. They then also use the job's optimizer of rounds (local_steps), because its
+ * default depends on the number of steps.
  * Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_STEPS_H
 #define NET_WIRE_JOB_STEPS_H
@@ -17,12 +17,12 @@ enum job_outer {
     JOB_OUTER_ALL = 7
 };
 
-/* Returns the number of steps that the job was to have when it began. */
+/* Returns the number of steps that were requested when the job began. */
 int64_t job_asked_steps(const struct net_job *job);
-/* Returns true if the member uses the job's steps instead of its own: both have their own
- * data, and compute steps from the same --epochs. */
+/* Returns true if the member uses the job's number of steps instead of its own: each member has its
+ * own data, and the job and the member compute the number from the same --epochs. */
 bool job_steps_follow(const struct net_job *job, const struct net_job *member);
-/* Sets the steps, and the counts on which the schedules of learning rates depend. */
+/* Sets the number of steps, and the numbers that the schedules of learning rates derive from it. */
 void job_set_steps(struct net_job *job, int64_t steps);
 /* Returns the member's `optim`; fields that the member's command line leaves out are those of
  * `outer`, the job's optimizer. */

@@ -34,15 +34,15 @@ bool lacking_is_valid(const uint8_t *marks, int n_params)
     return lacking_any(marks, n_params) && last >> (8 - unused) == 0;
 }
 
-enum { BLOCK = 512 }; /* elements to decode at once, a multiple of each dtype's block */
+enum { BLOCK = 512 }; /* elements that are decoded at once; a multiple of each dtype's block */
 
 struct search {
     const struct net_param *params; /* parameters of the chunk */
-    int n_params, k;                /* number of parameters; the present element's one */
-    int64_t first;                  /* offset of the chunk's first element in the model */
+    int n_params, k; /* number of parameters; index of the parameter of the present element */
+    int64_t first;   /* offset of the chunk's first element in the model */
     const uint8_t *marks;
     enum dtype dtype;
-    int found; /* -1: none yet */
+    int found; /* index of the parameter that was found; -1: none yet */
 };
 
 static void search_run(void *ctx, size_t first, const void *src, size_t n)

@@ -1,11 +1,11 @@
 /* net/wire/lacking.h - marks of the parameters for which a contribution has no gradient. A chunk
  * has one bit for each of its parameters, in their order: bit k % 8 of byte k / 8 is set if the
  * contribution lacks the gradient of the chunk's parameter k. The unused bits of the last byte are
- * 0. A contribution to a chunk of which it lacks all gradients has no payload. In other payloads
- * the elements of the marked parameters are 0.
+ * 0. A contribution that lacks all gradients of a chunk has no payload. In every other payload the
+ *    elements of the marked parameters are 0.
  *
  * The servers update a parameter unless all contributions of weight above 0 lack its gradient. If
- * some lack it, they count as zeros.
+ * only some lack it, their gradients count as zeros.
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none. */
@@ -22,8 +22,8 @@ static inline size_t lacking_bytes(int n_params)
 {
     return ((size_t)n_params + 7) / 8;
 }
-/* Returns the offset of a chunk's marks in a block that has the marks of all chunks, and the size
- * of that block. */
+/* Returns the offset of a chunk's marks in the block that contains the marks of all chunks;
+ * lacking_total returns the size of that block. */
 static inline size_t lacking_at(const struct chunks *c, int chunk)
 {
     return (size_t)c->chunks[chunk].param / 8 + (size_t)chunk;
@@ -45,11 +45,11 @@ bool lacking_any(const uint8_t *marks, int n_params);
 bool lacking_all(const uint8_t *marks, int n_params); /* true: all marks are set */
 /* Returns true if some mark is set and all unused bits are 0. */
 bool lacking_is_valid(const uint8_t *marks, int n_params);
-/* Returns the index of the chunk's first parameter that is marked, although the payload, which has
- * all elements of the chunk, has a finite number other than 0 for it; -1: none. */
+/* Returns the index of the chunk's first parameter that is marked although the payload has a finite
+ * number other than 0 for it; -1: no such parameter. The payload has all elements of the chunk. */
 int lacking_first_filled(const struct chunks *c, int chunk, const uint8_t *marks,
                          const struct net_payload *payload, enum dtype dtype);
-/* Sets the marks that are set in `a` and `b`. `to` may be one of them. */
+/* Sets in `to` the marks that are set in both `a` and `b`. `to` may be one of them. */
 void lacking_and(uint8_t *to, const uint8_t *a, const uint8_t *b, int n_params);
 
 #endif

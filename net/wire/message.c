@@ -1,7 +1,7 @@
 /* net/wire/message.c - see message.h and message_rows.h: writes and reads all messages. While a
- * message is written, the memory that it points to belongs to a room, and all blocks of the room
- * are freed together. A message that is read points to copies, which message_release frees if a
- * later row is refused. */
+ * message is written, the memory that it points to belongs to a struct message_room, and all blocks
+ * of that struct are freed together. A message that is read points to copies, which message_release
+ * frees if a later row is refused. */
 #include "net/wire/message.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -288,7 +288,7 @@ static enum status read_string(const struct message_row *r, const char *text, vo
     return n > 0 && !copy ? ST_NOMEM : ST_OK;
 }
 
-/* Copies a list whose length is within bounds. The count grows with each element, so that
+/* Copies a list whose length was checked. The count grows with each element, so that
  * message_release frees the elements that were read. */
 static enum status read_list(const struct message_row *r, const void *wire, size_t n, void *plain,
                              void *count, char *why)

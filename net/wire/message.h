@@ -15,18 +15,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or ignore. Each
- * request contains its sender's number; the receiver refuses another number with a sentence that
- * names both. The numbers so far, with what each one added:
- *   2  plans, stops, TAKEN, status and commands, fetches
- *   3  the ps 0 of a plan
- *   4  contributions of weight 0; schedules, clipping and the data set in the job
- *   5  regions
- *   6  gates in plans: regions of several servers; fragments in the job
+/* MESSAGE_PROTOCOL increases with each change that an older program would misunderstand or ignore.
+ * Each request contains its sender's number; the receiver refuses another number with a sentence
+ * that names both. The numbers so far, and the content that each of them added: 2 plans, stops,
+ * TAKEN, status and commands, fetches 3 the ps 0 of a plan 4 contributions of weight 0; schedules,
+ * clipping and the data set in the job 5 regions 6 gates in plans: regions of several servers;
+ * fragments in the job
  *
  * Reports are an exception, since only operators read them: if a field of a report changes its
- * meaning, it has a new number from then on, and a program that lacks the new field shows or sends
- * less. */
+ * meaning, it has a new field number from then on, and a program without the new field shows or
+ * sends less. */
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 7, MESSAGE_WHY_BYTES = 512 };
 
 /* Encodes and decodes a message. The caller owns the encoded bytes, which are malloc'd, and the
@@ -52,8 +50,8 @@ enum status message_unpack(const struct message_type *type, const uint8_t *data,
     }
 MESSAGE(reply, struct net_join_reply)
 MESSAGE(leave, struct net_leave)
-MESSAGE(control, struct net_control) /* freed by message_control_free; the following types have such
-                                        a function, too */
+/* freed by message_control_free; the following types have functions with such names, too */
+MESSAGE(control, struct net_control)
 MESSAGE(control_reply, struct net_control_reply)
 MESSAGE(status_request, struct net_status_request)
 MESSAGE(status, struct net_status)
@@ -75,7 +73,8 @@ void message_join_free(struct net_join *join); /* a struct of zeros is fine */
 
 enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes);
-/* Requested chunks, the function that receives each, and the number received. */
+/* Chunks that were requested, the function that receives each of them, and the number received so
+ * far. */
 struct message_fetched {
     int n;
     const int *chunk;
@@ -88,8 +87,8 @@ struct message_fetched {
 enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
 
-/* Checks of health: decodes the name of the requested service (at most room - 1 bytes), and encodes
- * an answer. */
+/* For health checks: decodes the name of the requested service (at most room - 1 bytes), and
+ * encodes an answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };
 enum status message_health_unpack(const uint8_t *data, size_t bytes, char *service, size_t room);
 enum status message_health_pack(enum health_status status, uint8_t **data, size_t *bytes);

@@ -9,7 +9,8 @@
 #include "net/wire/weir.pb-c.h"
 #include <stdbool.h>
 
-/* Highest step, position and generation: beyond any training, and sums of two do not overflow. */
+/* Highest step, position and generation. No training reaches it, and the sum of two such numbers
+ * does not overflow. */
 #define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
 /* An allocator with a limit, since a few bytes on the wire can decode to far more memory. */
@@ -17,27 +18,31 @@ struct budget {
     ProtobufCAllocator allocator;
     size_t left;
 };
-/* Returns the struct that protobuf-c decodes, which protobuf_c_message_free_unpacked() frees with
- * the budget's allocator; NULL, with a sentence in why: ST_PROTOCOL. */
+/* Decodes the bytes and returns a struct of protobuf-c, which protobuf_c_message_free_unpacked()
+ * frees with the budget's allocator. Returns NULL with a sentence in `why` if the bytes are not
+ * valid: ST_PROTOCOL. */
 void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t bytes,
                      struct budget *b, char why[MESSAGE_WHY_BYTES]);
 /* Encodes a struct of protobuf-c into malloc'd bytes, which the caller owns. ST_NOMEM. */
 enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
 
-/* Returns zeroed memory for a hook, which is freed with the room; NULL: no memory. */
+/* Returns zeroed memory for a hook, which is freed together with the struct message_room; NULL: no
+ * memory. */
 void *message_alloc(struct message_room *room, size_t n, size_t bytes);
-/* Reads, and writes, a message that is part of another. *wire belongs to the room. */
+/* Reads and writes a message that is part of another message. *wire belongs to the struct
+ * message_room. */
 enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
 enum status message_write(const struct message_type *type, const void *plain,
                           struct message_room *room, void **wire);
-/* Writes a further table's fields into a message. */
+/* Writes the fields of another table into a message. */
 enum status message_fill(const struct message_type *type, const void *plain,
                          struct message_room *room, void *wire);
 /* Frees the memory of a struct that was read, and sets its pointers to NULL. */
 void message_release(const struct message_type *type, void *plain);
 /* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
-/* Returns the list itself: an int that is not negative has the same bits as the wire's uint32. */
+/* Returns `list` as a list of uint32_t, without copying: an int that is not negative has the same
+ * bits as the wire's uint32. */
 static inline uint32_t *message_numbers(const int *list)
 {
     return (uint32_t *)(uintptr_t)list;
@@ -49,7 +54,7 @@ enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, str
                              char why[MESSAGE_WHY_BYTES]);
 enum status message_job_write(const struct net_job *job, const struct chunks *chunks,
                               struct message_room *room, Weir__V1__Job **out);
-/* Reads the model in a job. *text: malloc'd, the caller's; may be NULL. */
+/* Reads the model in a job. *text: malloc'd, and the caller frees it; may become NULL. */
 enum status message_job_read_model(const Weir__V1__Job *from, char **text, int *hidden_units,
                                    char why[MESSAGE_WHY_BYTES]);
 void message_job_write_model(const char *text, int hidden_units, Weir__V1__Job *to);

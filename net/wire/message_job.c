@@ -13,7 +13,8 @@ static enum status read_optim(const void *message, void *plain, char *why)
     const Weir__V1__Optimizer *from = message;
     struct optim_config *to = plain, defaults;
     optim_defaults(to->kind, &defaults);
-    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0) /* not used here, but must be above 0 */
+    /* this optimizer does not use epsilon, but it must be above 0 */
+    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0)
         to->epsilon = defaults.epsilon;
     if (to->lr_decay == 0)
         to->lr_decay = defaults.lr_decay;
@@ -323,7 +324,8 @@ enum status message_job_write(const struct net_job *job, const struct chunks *ch
         weir__v1__parameter__init(list[i] = &params[i]);
         params[i].name = (char *)(uintptr_t)from->name;
         params[i].n_dims = (size_t)from->shape.n_dims;
-        params[i].dims = (uint64_t *)(uintptr_t)from->shape.dim; /* only read, and never negative */
+        /* protobuf-c only reads the list, and no dimension is negative */
+        params[i].dims = (uint64_t *)(uintptr_t)from->shape.dim;
         params[i].rule = (Weir__V1__Parameter__Rule)from->rule;
         params[i].keep = from->keep;
         if (from->factors.rate != 1) {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a segment. If it is malformed, the server serves the sender without a segment. */
+/* Reads a segment's name. If the name is malformed, it counts as absent, so that the server serves
+ * the sender without a segment. */
 static enum status read_segment(const void *message, void *plain, char *why)
 {
     const Weir__V1__Segment *from = message;
@@ -150,8 +151,8 @@ static const char no_region[] = "the JoinReply's region is not valid";
 static const char no_step[] = "the JoinReply's step or position is out of bounds";
 static const char no_dtype[] = "the JoinReply names an unknown number format";
 
-/* Returns the problem with the place. A rank is the number of members with a lower index, so it is
- * not above the member's index. */
+/* Returns the problem with the place; NULL: no problem. A rank is the number of members with a
+ * lower index, so it is not above the member's index. */
 static const char *place_problem(const void *message)
 {
     const Weir__V1__JoinReply *from = message;

@@ -1,5 +1,5 @@
 /* net/wire/message_plan.c - see message_impl.h: plans. The reader checks that a plan can be carried
- * out: every list has its length, every number is an index into the list that it refers to, and
+ * out: every list has the right length, every index is valid for the list that it refers to, and
  * the fields that the source needs are set. */
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static const char no_checkpoint[] = "the plan's checkpoint is not valid";
 static const char no_step[] = "the plan's generation, step or position is out of bounds";
 static const char no_gates[] = "the plan's gates are not valid";
 
-/* Checks that the plan has the fields that its source needs, and no other source's. */
+/* Checks that the plan has the fields that its source needs, and no fields of other sources. */
 static const char *problem(const void *message)
 {
     const Weir__V1__Plan *from = message;

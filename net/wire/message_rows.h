@@ -1,9 +1,9 @@
 /* net/wire/message_rows.h - messages as tables of fields. Private to the message*.c.
  *
  * A message has two forms: the struct that protobuf-c decodes ("wire") and the struct that the
- * programs use ("plain"). A table has one row for each field: where it lies in both, its bounds,
- * and the sentence that refuses a value outside them. message.c walks the rows in both directions;
- * hooks of the type add rules that a row cannot express.
+ * programs use ("plain"). A table has one row for each field: its offsets in both structs, its
+ * bounds, and the sentence that refuses a value outside these bounds. message.c walks the rows in
+ * both directions; hooks of the type add rules that a row cannot express.
  *
  *     #define OF Weir__V1__LeaveRequest, struct net_leave
  *     static const struct message_row leave_rows[] = {
@@ -45,18 +45,18 @@ struct message_row {
     } kind;
     enum message_number wire_number, plain_number;
     size_t wire, plain;             /* offsets */
-    size_t wire_count, plain_count; /* offsets of a list's length: a size_t, an int */
-    size_t bytes;        /* size of a text's array, of each number in a list, or of a real */
-    int64_t more;        /* number on the wire minus the plain one */
-    int64_t least, most; /* bounds of the plain number, or of the length */
-    double low, high;    /* bounds of a real */
-    const char *why;     /* refusal; NULL: every value is accepted, and a text is cut to fit */
-    const char *names;   /* words of a choice, with | between them */
-    bool is_option;      /* a choice's word may be empty, and then means the first word */
+    size_t wire_count, plain_count; /* offsets of a list's length: size_t (wire), int (plain) */
+    size_t bytes;        /* size of a text's array, of one number in a list, or of a real number */
+    int64_t more;        /* number on the wire minus the number in the plain struct */
+    int64_t least, most; /* bounds of the number in the plain struct, or of a length */
+    double low, high;    /* bounds of a real number */
+    const char *why;     /* sentence of a refusal; NULL: accept any value, cut a text to fit */
+    const char *names;   /* words of a choice, separated by | */
+    bool is_option;      /* the word of a choice may be empty, which then means the first word */
     bool is_quoted;      /* the refusal of a choice quotes the word, and lists the valid ones */
-    bool is_printable;   /* a text is made printable */
+    bool is_printable;   /* bytes of a text that are not printable are replaced */
     bool is_inside;      /* an array is part of the struct; otherwise it is malloc'd */
-    const struct message_type *type; /* type of a part, or of a list's elements */
+    const struct message_type *type; /* type of an inner message, or of a list's elements */
 };
 
 struct message_room; /* memory that a message points to until it is packed */
@@ -90,7 +90,7 @@ struct message_type {
     MESSAGE_ROW(ROW_NUMBER, W, P, w, p, .wire_number = MESSAGE_NUMBER(W, w),                       \
                 .plain_number = MESSAGE_NUMBER(P, p), .more = plus, .least = min, .most = max,     \
                 .why = text)
-/* Integer, enum or bool. NUMBER: with bounds; ANY: without; MORE1: 1 larger on the wire. */
+/* Integer, enum or bool. NUMBER: with bounds; ANY: without; MORE1: larger by 1 on the wire. */
 #define NUMBER(of, w, p, min, max, text) MORE(of, w, p, 0, min, max, text)
 #define ANY(of, w, p) MORE(of, w, p, 0, 0, 0, NULL)
 #define MORE1(of, w, p, min, max, text) MORE(of, w, p, 1, min, max, text)
@@ -110,7 +110,7 @@ struct message_type {
 #define RAW__(W, P, w, p, text, clean)                                                             \
     MESSAGE_ROW(ROW_TEXT, W, P, w, p, .bytes = sizeof(((P *)0)->p), .why = text,                   \
                 .is_printable = clean)
-/* malloc'd text; NULL for an empty one. */
+/* malloc'd text; NULL if the text on the wire is empty. */
 #define STRING(...) STRING_(__VA_ARGS__)
 #define STRING_(W, P, w, p, max, text) MESSAGE_ROW(ROW_STRING, W, P, w, p, .most = max, .why = text)
 /* A message inside the message; if it is absent, nothing is read. FLAT: its fields are stored in
@@ -141,7 +141,7 @@ struct message_type {
 #define BYTES_(W, P, w, n, p, max, text)                                                           \
     MESSAGE_ROW(ROW_ARRAY, W, P, w.data, p, .wire_count = offsetof(W, w.len), .bytes = 1,          \
                 .plain_count = offsetof(P, n), .most = max, .why = text, .is_inside = true)
-/* Addresses without duplicates: a struct hosts. */
+/* Addresses without duplicates; in the plain struct a struct hosts. */
 #define HOSTS(...) HOSTS_(__VA_ARGS__)
 #define HOSTS_(W, P, w, p)                                                                         \
     MESSAGE_ROW(ROW_HOSTS, W, P, w, p, .wire_count = offsetof(W, n_##w),                           \

@@ -1,5 +1,5 @@
-/* net/wire/message_squares.c - see message.h: the share of each server's chunks in the norm of a
- * step. */
+/* net/wire/message_squares.c - see message.h: the terms of one server's chunks in the norm of a
+ * step's mean gradient. */
 #include "net/wire/message_impl.h"
 
 static const char no_step[] = "the generation or the step is out of bounds";

@@ -3,7 +3,7 @@
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 
-/* Writes padding, which measures a connection. */
+/* Writes padding, by which a client measures the speed of its connection. */
 static enum status write_pad(size_t bytes, struct message_room *room, ProtobufCBinaryData *pad)
 {
     pad->len = bytes;

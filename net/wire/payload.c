@@ -57,8 +57,8 @@ struct cut {
     size_t n;
 };
 
-/* Appends bytes to the cut elements, which are complete when they have `whole` bytes. Returns the
- * number of bytes appended. */
+/* Appends bytes to the elements in `c`, which are complete when there are `whole` bytes. Returns
+ * the number of bytes appended. */
 static size_t join_cut(struct cut *c, size_t whole, const uint8_t *data, size_t n)
 {
     size_t more = whole - c->n < n ? whole - c->n : n;
@@ -88,7 +88,8 @@ void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_
             cut.n = 0;
         }
         size_t elems = have / unit_bytes * unit, left = n - first;
-        if (elems > left || dtype_bytes(d, left) <= have) /* the last unit, which may be shorter */
+        /* these bytes end the last unit, which may be shorter */
+        if (elems > left || dtype_bytes(d, left) <= have)
             elems = left;
         if (elems > 0)
             fn(ctx, first, data, elems);

@@ -10,20 +10,23 @@
 
 struct net_place {
     int member; /* index of the member, which never changes */
-    int rank;   /* number in this generation's frames and sums: 0 to n_members - 1, by index */
+    /* number of the member in this generation's frames and sums: 0 to n_members - 1, in the order
+     * of the indices */
+    int rank;
     int n_members;
     int64_t first_step; /* first step of the generation */
     uint64_t position;  /* position of first_step's first sample */
     int64_t train_steps;
-    int64_t asked_steps;          /* steps that the job was to have when it began; 0: unset */
-    int region, n_regions;        /* a region reads each n_regions-th sample, from number
-                                     `region` on; n_regions 0: there are no regions */
+    int64_t asked_steps; /* steps that the job was to have when it began; 0: unset */
+    /* a region reads every n_regions-th sample, beginning with sample `region`; n_regions 0: there
+     * are no regions */
+    int region, n_regions;
     int64_t contributed;          /* lockstep: the last version up to first_step that contains a
                                      contribution of the member; 0: none */
     struct net_rounding rounding; /* rounding of the job */
     enum dtype push_dtype, version_dtype; /* number formats of the job */
     bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
-    struct optim_config outer; /* optimizer of the job's rounds: kind, rate, momentum */
+    struct optim_config outer; /* optimizer of the job's rounds: only kind, rate and momentum */
     bool validates; /* all members have the same validation data and schedule as this one */
 };
 

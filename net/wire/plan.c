@@ -109,8 +109,8 @@ int net_plan_server(const struct net_plan *p, const char *addr)
     return hosts_find(&p->servers, addr);
 }
 
-/* Multiplies steps by the contributions of one version. In lockstep all members contribute.
- * Otherwise a version has job_aggregate() contributions, and the servers assign the exact
+/* Computes the number of contributions before `step`. In lockstep all members contribute to each
+ * version. Otherwise a version has job_aggregate() contributions, and the servers assign the exact
  * samples. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step)
 {

@@ -1,6 +1,6 @@
 /* net/wire/plan.h - the plan of a generation, made by ps 0: its members, the server of each chunk,
- * and the source of the first values. Every server receives the whole plan. A worker receives only
- * its own place, in the answer to Join.
+ * and the source of its first versions. Every server receives the whole plan. A worker receives
+ * only its own place, in the answer to Join.
  *
  * A generation begins at `step`. A Stop ends it at once. The next generation begins at the last
  * step that is complete on all servers, from memory (I4). If a server has lost its chunks, the next
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 enum plan_source {
-    PLAN_FIRST, /* the member of rank 0 sends the values, by INIT */
+    PLAN_FIRST, /* the member of rank 0 sends the initial values, by INIT */
     PLAN_CHECKPOINT,
     PLAN_MEMORY,
     PLAN_N_SOURCES,
@@ -32,13 +32,15 @@ struct net_contribution {
  * of other regions. */
 struct net_gates {
     int64_t steps;       /* steps between two gates; 0: the group is not a region */
-    int64_t overlap;     /* number of steps that the exchange of a gate begins before the gate */
+    int64_t overlap;     /* number of steps before a gate at which the gate's exchange begins */
     int64_t slots_since; /* version at which the optimizer's slots were zero */
-    bool alone; /* at the start every version waits, until ps 0 allows the servers to continue
-                   without the parent */
+    /* at the start, every version waits until ps 0 allows the servers to continue without the
+     * parent */
+    bool alone;
 };
-/* Returns true if the version waits at a gate. The job's last version waits. A version shortly
- * before the last one does not wait, because its exchange would not be over in time. */
+/* Returns true if the version waits at a gate. The job's last version always waits. A version
+ * shortly before the last one never waits, because its exchange would not end before the exchange
+ * of the last version begins. */
 bool net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* Returns the number of gates up to a version. */
 int64_t net_plan_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
@@ -47,9 +49,10 @@ int64_t net_plan_gates_version(const struct net_gates *g, int64_t n, int64_t tra
 
 struct net_plan {
     uint64_t generation; /* > 0 */
-    uint64_t ps0; /* incarnation of the ps 0 that made the plan, since a ps 0 that lost its epoch
-                     may use a generation's number again; 0: no ps 0 (tests) */
-    int64_t step; /* first version of the generation; 0 with PLAN_FIRST */
+    /* incarnation of the ps 0 that made the plan. A ps 0 that has lost its epoch may use the number
+     * of a generation again. 0: no ps 0 (tests) */
+    uint64_t ps0;
+    int64_t step;       /* first version of the generation; 0 with PLAN_FIRST */
     uint64_t position;  /* position of that step's first sample */
     struct net_job job; /* n_workers: value of the job's first member */
     struct chunks *chunks;
@@ -57,12 +60,12 @@ struct net_plan {
     struct hosts servers;   /* a server's number is its position here; [0] is ps 0 */
     int *shard;             /* [n_chunks] number of the chunk's server */
     enum plan_source source;
-    char restore[CONTROL_TEXT_BYTES];     /* CHECKPOINT: the manifest's name */
-    uint64_t before;                      /* MEMORY: the generation that this one continues */
-    struct hosts holders;                 /* servers of that generation */
-    int *held_by;                         /* [n_chunks] each chunk's position in `holders` */
-    int n_contributed;                    /* lockstep: number of members, present or former, that
-                                             contributed up to `step` */
+    char restore[CONTROL_TEXT_BYTES]; /* CHECKPOINT: the manifest's name */
+    uint64_t before;                  /* MEMORY: the generation that this one continues */
+    struct hosts holders;             /* servers of the generation `before` */
+    int *held_by;      /* [n_chunks] index in `holders` of the server that has the chunk */
+    int n_contributed; /* lockstep: number of members, present or former, that
+                          contributed up to `step` */
     struct net_contribution *contributed; /* [n_contributed] ascending by member */
     struct net_gates gates;
 };

@@ -10,14 +10,14 @@ enum { REPORT_MAX_LOSSES = 1 << 30, REPORT_MAX_NEXT_MS = 60000 };
 
 struct net_report {
     int member;    /* index */
-    uint64_t life; /* changes whenever the totals restart at zero */
+    uint64_t life; /* number that changes whenever the totals restart at zero */
     int64_t step;
     int64_t steps, images, ms; /* totals since the start of the worker */
     int64_t n_losses;          /* number of finite losses since the last answered report; at most
                                   REPORT_MAX_LOSSES */
     double loss_sum;           /* sum of these losses */
-    int64_t nonfinite_since;   /* first step since which no loss was finite; 0: the last loss was
-                                  finite */
+    /* first step of those at the end that had no finite loss; 0: the last loss was finite */
+    int64_t nonfinite_since;
     int64_t memory_bytes;
 };
 

@@ -1,5 +1,5 @@
-/* net/wire/squares.h - one server's part of the norm of a step's mean gradient. The server sends it
- * to every other server of the generation that has chunks.
+/* net/wire/squares.h - one server's terms of the norm of a step's mean gradient. The server sends
+ * it to every other server of the generation that has chunks.
  * Owns:    a request owns its list.
  * Threads: plain values without a lock.
  * Errors:  none. */
@@ -19,7 +19,7 @@ struct net_squares {
 enum squares_answer {
     SQUARES_TAKEN,   /* accepted, now or before */
     SQUARES_LATER,   /* the server cannot accept them yet: the sender must repeat them soon */
-    SQUARES_OVER,    /* the generation is over here: the sender must stop */
+    SQUARES_OVER,    /* the generation is over at the receiver: the sender must stop */
     SQUARES_REFUSED, /* the squares do not fit; `why` contains the reason */
     SQUARES_N_ANSWERS
 };

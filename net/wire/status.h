@@ -31,7 +31,7 @@ enum {
 enum member_state {
     MEMBER_EXPECTED, /* has not joined yet */
     MEMBER_TRAINING,
-    MEMBER_MISSING, /* had a stream, and has none now */
+    MEMBER_MISSING, /* had a stream in this generation, but has none now */
     MEMBER_JOINING, /* waits to become a member */
     MEMBER_LEAVING,
     MEMBER_LEFT,
@@ -42,10 +42,10 @@ enum member_state {
 struct net_status_member {
     int member, rank; /* index; rank in the generation, -1: none */
     enum member_state state;
-    char address[STATUS_ADDRESS_BYTES]; /* the member's, or its connection's; empty: not known */
+    char address[STATUS_ADDRESS_BYTES]; /* its address, or its connection's; empty: unknown */
     int64_t ms;                         /* MISSING: time without a stream */
-    int64_t times, recent_times; /* sync: steps to which the member contributed last: of the job, of
-                                    the last n_recent steps */
+    /* sync: steps to which it contributed last, in the job and in the last n_recent steps */
+    int64_t times, recent_times;
     double seconds, recent_seconds; /* time that other members waited in these steps */
     int64_t skipped;                /* contributions that counted with weight 0, in the job */
     int awaited; /* chunks for which members wait for this one now, STATUS_AWAITED_MS or longer */
@@ -57,7 +57,7 @@ struct net_status_member {
 enum server_state {
     SERVER_UNKNOWN, /* not known to the server that answers */
     SERVER_HERE,
-    SERVER_MISSING, /* silent at ps 0 for too long */
+    SERVER_MISSING, /* has sent ps 0 nothing for too long */
     SERVER_JOINING,
     SERVER_LEAVING,
     SERVER_N_STATES
@@ -69,7 +69,8 @@ struct net_status_server {
     char address[CONTROL_TEXT_BYTES];
     uint64_t bytes; /* size of the server's parameters */
     int n_chunks;
-    int64_t heard_ms, up_ms; /* time since its last and first message to ps 0; -1: none */
+    int64_t heard_ms,
+        up_ms; /* times since its last and since its first message to ps 0; -1: none */
 };
 
 struct net_status_checkpoints {
@@ -77,9 +78,9 @@ struct net_status_checkpoints {
                                         answers is not ps 0 */
     int64_t last, ordered;           /* steps of the last complete checkpoint, and of the one being
                                         made; -1: none */
-    uint64_t wanted, given; /* checkpoints requested by commands: all; those made or abandoned */
-    int64_t next_ms; /* time until the next one that is due by time; -1: none is, one is being made,
-                        or training has stopped */
+    uint64_t wanted, given; /* checkpoints that commands requested; those made or given up */
+    int64_t next_ms; /* time until the next checkpoint that is due by time; -1: none is due, one is
+                        being made, or training has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
     bool is_ending;  /* ps 0 is shutting down */
 };
@@ -92,7 +93,7 @@ struct net_status {
     int64_t step, highest; /* range of versions of the server's chunks; -1: none */
     uint64_t position;     /* position of step's first sample in all passes; if each chunk advances
                               by itself: number of samples that counted */
-    double steps_per_s;    /* present speed; 0: no step for unusually long */
+    double steps_per_s;    /* present speed; 0: no step was made for an unusually long time */
     int64_t up_ms;         /* time since the server was started */
     struct net_job job;    /* chunks is NULL without a job */
     struct chunks *chunks;
@@ -118,7 +119,7 @@ void net_status_free(struct net_status *s); /* frees the members; zeros are fine
 const char *net_status_state_name(enum status_state state);
 /* Returns "waiting" for a job that trains, but waits for a worker or a server. */
 const char *net_status_state(const struct net_status *s);
-/* Writes "waiting for worker 1 (never joined), 12 s". */
+/* Writes a text such as "waiting for worker 1 (never joined), 12 s". */
 void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
 /* Copies `whom` without notes in brackets that have figures, and without text after a colon. */
 void net_status_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
@@ -143,7 +144,7 @@ enum command_answer { COMMAND_REFUSED, COMMAND_ACCEPTED, COMMAND_DONE, COMMAND_N
 struct net_command_reply {
     enum command_answer answer;
     char text[CONTROL_TEXT_BYTES]; /* a sentence */
-    uint64_t wanted; /* a checkpoint's: complete when checkpoints.given has reached this number */
+    uint64_t wanted; /* value of checkpoints.given when the requested checkpoint is complete */
 };
 
 #endif

@@ -38,8 +38,8 @@ void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENT
              whom, ms / 1000);
 }
 
-/* Returns the length of the note in brackets at the start of the text. A note that was cut ends
- * with the text. */
+/* Returns the length of the note in brackets at the start of the text. If the note was cut, it ends
+ * at the end of the text. */
 static size_t note_length(const char *text)
 {
     size_t n = 0;
