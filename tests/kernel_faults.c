@@ -339,6 +339,12 @@ done:
     return st;
 }
 
+enum status fault_work_copies(struct fault_job *j)
+{
+    struct copy_rates rates;
+    return tested->report->copy_rates(1, 1 << 20, &rates);
+}
+
 enum status fault_work_reserved(struct fault_job *j)
 {
     enum status st = ST_OK;

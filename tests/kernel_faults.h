@@ -55,6 +55,8 @@ enum status fault_work_tf32(struct fault_job *j);
 enum status fault_work_items(struct fault_job *j);
 /* Runs inference on a device whose memory is limited, and reserved at once. */
 enum status fault_work_reserved(struct fault_job *j);
+/* Measures the rates of copies. */
+enum status fault_work_copies(struct fault_job *j);
 /* Runs steps that stay on the device. */
 enum status fault_work_inside(struct fault_job *j);
 /* Runs steps that the host drives, with updates on the device. */

@@ -214,6 +214,11 @@ static void test_reserved(void **state)
     check_work(fault_build_words, fault_work_reserved, 50);
 }
 
+static void test_copies(void **state)
+{
+    check_work(fault_build_words, fault_work_copies, 20);
+}
+
 static void test_steps_inside(void **state)
 {
     check_work(fault_build_all, fault_work_inside, 200);
@@ -285,9 +290,10 @@ int main(int argc, char **argv)
     }
     if (argc > 3)
         cmocka_set_test_filter(argv[3]);
-    int n_wrong = RUN_TESTS(test_trial_of_nccl, test_ends, test_reserved, test_items, test_tf32,
-                            test_bf16, test_floats, test_steps_from_outside, test_steps_inside,
-                            test_updates, test_split, test_group, test_group_on_the_host);
+    int n_wrong =
+        RUN_TESTS(test_trial_of_nccl, test_ends, test_reserved, test_items, test_tf32, test_bf16,
+                  test_floats, test_steps_from_outside, test_steps_inside, test_updates,
+                  test_copies, test_split, test_group, test_group_on_the_host);
     if (n_wrong == 0 && n_all == 0 && getenv("WEIR_TEST_FAULTS") != NULL) {
         fprintf(stderr, "no call failed: nothing was tested\n");
         return 1;

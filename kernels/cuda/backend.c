@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cuda/groups/group.h"
+#include "kernels/cuda/memory/copy_rates.h"
 #include "kernels/cuda/memory/memory.h"
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/edges.h"
@@ -486,7 +487,17 @@ static const struct device_updates_ops updates = {updates_begin, updates_run, up
 
 static const struct parts_ops parts = {wait_part, check_grads, load_part};
 
-static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
+static enum status copy_rates(int device, size_t bytes, struct copy_rates *out)
+{
+    enum status st = ST_OK;
+    TRY(device_check(device));
+    TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(device)));
+    TRY(gpu_copy_rates(device, bytes, out));
+done:
+    return st;
+}
+
+static const struct device_report report = {gpu_libraries, gpu_memory_set_users, copy_rates};
 
 /* The libraries and their versions; written once, when the shared object is loaded. */
 static char description[96];

@@ -112,6 +112,12 @@ int emulation_is_wrong(int device)
     return g != NULL && g->wrong;
 }
 
+int emulation_is_unpinned(int device)
+{
+    const struct fake_gpu *g = fake_gpu_of(device);
+    return g != NULL && g->unpinned;
+}
+
 int emulation_launches(int device)
 {
     const struct fake_gpu *g = fake_gpu_of(device);

@@ -18,6 +18,8 @@ void emulation_book(int device, long long bytes);
 int emulation_error(int device);
 /* Returns true if products on the device are wrong. */
 int emulation_is_wrong(int device);
+/* Returns true if the device's driver cannot pin memory of the host. */
+int emulation_is_unpinned(int device);
 /* Returns the number of launches on the device that succeed; 0: all. */
 int emulation_launches(int device);
 /* Returns the device's name, UUID and position on the bus, as the driver does. */

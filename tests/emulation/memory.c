@@ -323,6 +323,8 @@ cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
     cudaError_t code = emulation_forbid();
     if (code != cudaSuccess)
         return code;
+    if (emulation_is_unpinned(emulation_device()))
+        return emulation_answer(cudaErrorNotSupported);
     if (bytes_of_kind(at, bytes, 0) != 0)
         return emulation_answer(cudaErrorHostMemoryAlreadyRegistered);
     block_add(at, bytes, REGISTERED);

@@ -6,9 +6,8 @@
  *     nvml init=9                          result of nvmlInit
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
- *         error=46 wrong=1 launches=200    (for tests/emulation: CUDA's result, -1: CUDA hangs,
- *                                          -2: CUDA crashes; products are wrong; launches
- *                                          after the 200th fail)
+ *         error=46 wrong=1 launches=200    (for tests/emulation: CUDA's result, -1: CUDA hangs, -2:
+ *         unpinned=1      CUDA crashes; wrong products; no launch after the 200th; nothing pinned)
  *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; power in mW)
  *     nvml driver=550.54.15 container=1    in a container: the lists of processes are empty
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
@@ -34,7 +33,7 @@ struct fake_gpu {
     struct fake_part own;
     char name[64];
     unsigned pci[4];
-    int cc[2], busy, lag, speed, lost, error, wrong, launches;
+    int cc[2], busy, lag, speed, lost, error, wrong, launches, unpinned;
     int temp, power, limit, ecc, eccerr; /* below 0: not supported */
     struct fake_part mig[FAKE_MAX];
     int n_migs;
@@ -89,10 +88,11 @@ static inline void fake_read_gpu(struct fake_gpu *g, const char *key, const char
     const struct {
         const char *key;
         int *to;
-    } numbers[] = {{"busy", &g->busy},   {"speed", &g->speed},       {"lost", &g->lost},
-                   {"error", &g->error}, {"wrong", &g->wrong},       {"temp", &g->temp},
-                   {"power", &g->power}, {"launches", &g->launches}, {"limit", &g->limit},
-                   {"ecc", &g->ecc},     {"eccerr", &g->eccerr},     {"lag", &g->lag}};
+    } numbers[] = {{"busy", &g->busy},        {"speed", &g->speed},       {"lost", &g->lost},
+                   {"error", &g->error},      {"wrong", &g->wrong},       {"temp", &g->temp},
+                   {"power", &g->power},      {"launches", &g->launches}, {"limit", &g->limit},
+                   {"ecc", &g->ecc},          {"eccerr", &g->eccerr},     {"lag", &g->lag},
+                   {"unpinned", &g->unpinned}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].key) == 0)
             *numbers[i].to = atoi(value);

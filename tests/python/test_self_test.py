@@ -122,6 +122,8 @@ class WithoutGpu(SelfTest):
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
 class WithGpus(SelfTest):
+    CUDA = fake_gpus.EMULATED
+
     def test_eight_cards_tested(self):
         self.machine(*(card(i) for i in range(8)))
         self.reserve(3)
@@ -131,7 +133,10 @@ class WithGpus(SelfTest):
         self.assertEqual(len(lines), 9)
         for line, (i, c) in zip(lines[1:], enumerate([1, 0, 2, 3, 4, 5, 6, 7])):
             self.assertRegex(line, LABEL % (i, uuid(c), 0x3a + c) + r"GPU is running! \S+ ms a "
-                             r"step, \S+ MB of memory, off by \S+ \(5e-05 is allowed\)$")
+                             r"step, \S+ MB of memory, off by \S+ \(5e-05 is allowed\); copies to "
+                             r"the card at [\d.]+ GB/s, back at [\d.]+ \([\d.]+ and [\d.]+ if the "
+                             r"host's memory is not pinned\)$")
+        self.assertEqual(self.errors, "")
 
     def test_chosen_cards_tested(self):
         self.machine(*(card(i) for i in range(4)))
@@ -162,6 +167,40 @@ class WithGpus(SelfTest):
         self.assertLess(0, right["step_ms"])
         self.assertLess(100000, right["memory_bytes"])
         self.assertLess(right["difference"], right["difference_allowed"])
+        for device, is_measured in ((cpu, False), (wrong, False), (right, True)):
+            self.assertEqual("copies_gb_per_second" in device, is_measured)
+        self.assertIsNone(right["warning"])
+        for kind in ("pinned", "pageable"):
+            for way in ("to_device", "to_host"):
+                self.assertLess(0, right["copies_gb_per_second"][kind][way])
+
+    def test_memory_that_cannot_be_pinned_named(self):
+        self.machine(card(0, more="unpinned=1"), card(2))
+        lines = self.self_test("--self_test")
+        self.assertRegex(lines[1], r": GPU is running! .*; copies to the card at [\d.]+ GB/s, back "
+                         r"at [\d.]+, because the host's memory is not pinned$")
+        self.assertIn(" if the host's memory is not pinned)", lines[2])
+        (warning,) = self.errors.splitlines()
+        self.assertRegex(warning, r"^W .*GPU 0 \(NVIDIA H200, .*\): CUDA backend: 33554432 bytes "
+                         r"of host memory cannot be pinned \(.+\): copies to and from the GPU need "
+                         r"one more step on the host, and are slower$")
+        everything = json.loads("".join(self.self_test("--self_test=json")))
+        self.assertTrue(everything["passed"])
+        _, slow, fast = everything["devices"]
+        self.assertIn("33554432 bytes of host memory cannot be pinned", slow["warning"])
+        self.assertIsNone(slow["copies_gb_per_second"]["pinned"])
+        self.assertLess(0, slow["copies_gb_per_second"]["pageable"]["to_host"])
+        self.assertLess(0, fast["copies_gb_per_second"]["pinned"]["to_host"])
+        worker = self.worker("--model=mlp", "--gpus=0")
+        worker.wait(60)
+        self.assertRegex(worker.output(), r"(?m)^W .* bytes of host memory cannot be pinned ")
+
+    def test_card_without_memory_for_copies_works(self):
+        self.machine(card(0, load="total=2000 used=1980 busy=0"))
+        line = self.self_test("--self_test")[1]
+        self.assertRegex(line, r": GPU is running! .*\(5e-05 is allowed\)$")
+        self.assertIn("the rates of copies are not measured: the GPU lacks 33554432 bytes of "
+                      "free memory", self.errors)
 
     def test_wrong_card_found(self):
         self.assertRegex(self.one("wrong=1"), r"it computes wrongly: the gradient of \S+/\S+ is "

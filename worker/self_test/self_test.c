@@ -2,7 +2,7 @@
  * never calls a driver, because its children must find CUDA uninitialised. */
 #include "worker/self_test/self_test.h"
 #include "base/log.h"
-#include "kernels/backend.h"
+#include "kernels/device_report.h"
 #include "worker/device/device_nvml.h"
 #include "worker/device/device_scan.h"
 #include "worker/device/devices.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHY_SIZE = SELF_TEST_WHY_SIZE, NVML_SECONDS = 20 };
+enum { WHY_SIZE = SELF_TEST_WHY_SIZE, NVML_SECONDS = 20, COPY_BYTES = 32 << 20 };
 
 /* The devices to test. */
 struct listing {
@@ -34,11 +34,13 @@ struct task {
 
 struct outcome {
     int works;
-    char why[WHY_SIZE];   /* reason if it does not work */
+    char why[WHY_SIZE];   /* reason if it does not work, otherwise the first warning or "" */
     char description[96]; /* backend's description */
     double step_ms;
     uint64_t memory_bytes;
     struct self_test_difference difference;
+    bool has_rates;
+    struct copy_rates rates; /* set if has_rates is set */
 };
 
 /* Keeps the first error, or, if there is no error, the first warning: later lines are
@@ -116,6 +118,17 @@ static void compare_values(const struct self_test_net *net, const struct self_te
                  d->name, d->worst, SELF_TEST_TOLERANCE);
 }
 
+/* Measures the copies of a GPU. The CPU has none. If the GPU's memory does not suffice, it works
+ * nevertheless, with a warning. */
+static void measure_copies(const struct backend *own, int device, struct outcome *out)
+{
+    if (own->report == NULL)
+        return;
+    enum status st = own->report->copy_rates(device, COPY_BYTES, &out->rates);
+    out->has_rates = st == ST_OK;
+    out->works = st == ST_OK || st == ST_NOMEM;
+}
+
 static void test_device(const void *arg, void *result)
 {
     const struct task *t = arg;
@@ -140,6 +153,8 @@ static void test_device(const void *arg, void *result)
     out->step_ms = values.step_ms;
     out->memory_bytes = values.memory_bytes;
     compare_values(&net, &values, out);
+    if (out->works)
+        measure_copies(own, device, out);
 }
 
 /* ---- code of the parent ---- */
@@ -181,16 +196,35 @@ static void test_cpu(const struct self_test_config *cfg, struct outcome *out)
         *out = tested;
 }
 
+static void print_rates(const struct copy_rates *r)
+{
+    const struct copy_rate *best = r->is_pinned ? &r->pinned : &r->pageable;
+    printf("; copies to the card at %.3g GB/s, back at %.3g", best->up, best->down);
+    if (r->is_pinned)
+        printf(" (%.3g and %.3g if the host's memory is not pinned)", r->pageable.up,
+               r->pageable.down);
+    else
+        printf(", because the host's memory is not pinned");
+}
+
 static void print_line(const char *label, const char *type, const struct outcome *o)
 {
     if (o->works)
         printf(
-            "%s: %s is running! %.3g ms a step, %.3g MB of memory, off by %.1g (%.0e is allowed)\n",
+            "%s: %s is running! %.3g ms a step, %.3g MB of memory, off by %.1g (%.0e is allowed)",
             label, type, o->step_ms, (double)o->memory_bytes / 1e6, o->difference.worst,
             SELF_TEST_TOLERANCE);
     else
-        printf("%s: %s is NOT running: %s\n", label, type, o->why);
+        printf("%s: %s is NOT running: %s", label, type, o->why);
+    if (o->has_rates)
+        print_rates(&o->rates);
+    printf("\n");
     fflush(stdout);
+}
+
+static json_t *json_rate(const struct copy_rate *r)
+{
+    return json_pack("{sf sf}", "to_device", r->up, "to_host", r->down);
 }
 
 static json_t *json_outcome(const char *type, const char *product, const struct outcome *o)
@@ -205,7 +239,14 @@ static json_t *json_outcome(const char *type, const char *product, const struct 
         json_object_set_new(d, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
         json_object_set_new(d, "difference", json_real(o->difference.worst));
         json_object_set_new(d, "difference_allowed", json_real(SELF_TEST_TOLERANCE));
+        json_object_set_new(d, "warning", o->why[0] ? json_string(o->why) : json_null());
     }
+    if (o->has_rates)
+        json_object_set_new(
+            d, "copies_gb_per_second",
+            json_pack("{so so}", "pinned",
+                      o->rates.is_pinned ? json_rate(&o->rates.pinned) : json_null(), "pageable",
+                      json_rate(&o->rates.pageable)));
     return d;
 }
 
@@ -230,6 +271,19 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
     return report_json_print_free(all);
 }
 
+/* Prints the outcome, or adds json, the outcome as JSON, to the devices. */
+static void report(const struct self_test_config *cfg, const char *label, const char *type,
+                   const struct outcome *o, json_t *json, json_t *devices)
+{
+    if (o->works && o->why[0] != '\0')
+        LOG_W("%s: %s", label, o->why);
+    if (cfg->as_json)
+        json_array_append(devices, json);
+    else
+        print_line(label, type, o);
+    json_decref(json);
+}
+
 /* Returns the number of devices that do not work. */
 static int test_all(const struct self_test_config *cfg, const struct listing *l, json_t *devices)
 {
@@ -238,18 +292,12 @@ static int test_all(const struct self_test_config *cfg, const struct listing *l,
     test_cpu(cfg, &o);
     int broken = !o.works;
     snprintf(label, sizeof label, o.description[0] ? "CPU (%s)" : "CPU", o.description);
-    if (cfg->as_json)
-        json_array_append_new(devices, json_outcome("CPU", "CPU", &o));
-    else
-        print_line(label, "CPU", &o);
+    report(cfg, label, "CPU", &o, json_outcome("CPU", "CPU", &o), devices);
     for (int i = 0; i < l->n; i++) {
         test_gpu(cfg, &l->gpu[i], &o);
         broken += !o.works;
         device_scan_label(&l->gpu[i], label, sizeof label);
-        if (cfg->as_json)
-            json_array_append_new(devices, json_gpu(&l->gpu[i], &o));
-        else
-            print_line(label, "GPU", &o);
+        report(cfg, label, "GPU", &o, json_gpu(&l->gpu[i], &o), devices);
     }
     if (l->n == 0 && !cfg->as_json)
         printf("no GPU: %s\n", l->why);

@@ -28,9 +28,11 @@ static struct pin *pin_find(struct gpu_range r)
     return NULL;
 }
 
-/* Returns true if the range is pinned afterwards. The caller holds the lock. */
-static int pin_acquire(struct gpu_range r)
+/* Returns true if the range is pinned afterwards. Otherwise *why has CUDA's error. The caller holds
+ * the lock. */
+static int pin_acquire(struct gpu_range r, cudaError_t *why)
 {
+    *why = cudaErrorMemoryAllocation;
     struct pin *known = pin_find(r);
     if (known != NULL) {
         known->n_users++;
@@ -46,9 +48,7 @@ static int pin_acquire(struct gpu_range r)
     }
     cudaError_t code = cudaHostRegister((void *)r.first, r.end - r.first, cudaHostRegisterPortable);
     if (code != cudaSuccess) {
-        LOG_I(
-            "CUDA backend: %zu bytes of parameters or gradients cannot be pinned (%s); copies to and from the GPU need one more step on the host",
-            (size_t)(r.end - r.first), cudaGetErrorString(code));
+        *why = code;
         (void)cudaGetLastError();
         return 0;
     }
@@ -78,15 +78,28 @@ enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out)
     n = gpu_pieces_join_ranges(ranges, n, JOIN_GAP_BYTES);
     out->ranges = calloc((size_t)n + 1, sizeof *out->ranges);
     out->n = 0;
+    size_t failed_bytes = 0;
+    cudaError_t why = cudaSuccess;
     if (out->ranges == NULL)
         return gpu_check_no_host_memory();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n; i++) {
         struct gpu_range r = gpu_pieces_whole_pages(ranges[i], page);
-        if (r.end - r.first >= LEAST_BYTES && pin_acquire(r))
+        if (r.end < r.first + LEAST_BYTES)
+            continue;
+        cudaError_t code;
+        if (pin_acquire(r, &code)) {
             out->ranges[out->n++] = r;
+        } else {
+            failed_bytes += r.end - r.first;
+            why = code;
+        }
     }
     pthread_mutex_unlock(&lock);
+    if (failed_bytes > 0)
+        LOG_W(
+            "CUDA backend: %zu bytes of host memory cannot be pinned (%s): copies to and from the GPU need one more step on the host, and are slower",
+            failed_bytes, cudaGetErrorString(why));
     return ST_OK;
 }
 

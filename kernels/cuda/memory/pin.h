@@ -1,5 +1,5 @@
 /* kernels/cuda/memory/pin.h - pins host memory. Plans of the process that pin the same range share
- * it. Owns: a reference to each range. Threads: any. Errors: logged by pin.c. */
+ * it. Owns: a reference to each range. Threads: any. Errors: logged. */
 #ifndef KERNELS_CUDA_MEMORY_PIN_H
 #define KERNELS_CUDA_MEMORY_PIN_H
 #include "base/status.h"
@@ -10,7 +10,7 @@ struct gpu_range_list {
     int n;
 };
 
-/* Pins the whole pages of the ranges; skips ranges that cannot be pinned. */
+/* Pins the whole pages of the ranges; skips ranges that cannot be pinned, with a warning. */
 enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out);
 void gpu_pin_release(struct gpu_range_list *pins);
 
