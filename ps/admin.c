@@ -60,7 +60,8 @@ static enum member_state state_of(const struct roster_entry *p)
     return p->missing_ms >= 0 ? MEMBER_MISSING : MEMBER_TRAINING;
 }
 
-/* Adds a member to the status: as joining, or in the state that its entry has. */
+/* Adds a member to the status. joining: nonzero if it only waits to join; otherwise its state
+ * follows from its entry. */
 static void add_member(const struct admin *s, const struct roster_entry *p, int joining,
                        struct net_status *out)
 {

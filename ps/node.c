@@ -32,7 +32,7 @@ struct node {
     char restore_folder[PATH_MAX];
     char folder_id[FOLDER_ID_BYTES];
     struct own_folder *own_folder; /* NULL at ps 0 */
-    /* The fields of ps 0 until it starts its coordinator. */
+    /* Fields that ps 0 uses until it starts its coordinator. */
     struct checkpoint_restore *restore;
     struct hosts servers;
     struct checkpoint_history history; /* history that the folder has recorded */

@@ -33,7 +33,7 @@ struct node_config {
 struct node;
 /* Finds the checkpoint to resume from, before the server accepts calls. */
 enum status node_create(const struct node_config *cfg, struct node **out);
-/* Creates the parts that the handlers call; borrows the service until destroy. */
+/* Creates the objects that the handlers of calls use; borrows the service until destroy. */
 enum status node_start(struct node *s, struct service *service);
 /* Starts the work with the other servers, once the server listens: a process without the address
  * must not act as the server. */
@@ -45,7 +45,7 @@ void node_control_closed(struct node *s, uint64_t call);
  * ST_OK, since only a plan begins a job there. */
 enum status node_first_join(struct node *s, const struct net_join *join, char *why,
                             size_t why_bytes);
-void node_changed(struct node *s); /* workers have changed, or a run has begun */
+void node_changed(struct node *s); /* called when workers have changed, or a run has begun */
 void node_request(struct node *s); /* requests a checkpoint */
 void node_leave(struct node *s); /* hands on this server's chunks, then calls `over`; not at ps 0 */
 /* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not make

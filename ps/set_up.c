@@ -78,8 +78,8 @@ static void on_control_closed(void *ctx, uint64_t call)
     node_control_closed(((struct app *)ctx)->node, call);
 }
 
-/* Bounds the start once a signal is pending: the main thread may hang in a call of the folder. The
- * signal stays pending for the main thread. */
+/* Limits the time of the start once a signal is pending: the main thread may hang in a call of the
+ * folder. The signal stays pending for the main thread. */
 static void on_signal(void *ctx)
 {
     struct app *app = ctx;

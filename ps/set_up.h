@@ -12,9 +12,10 @@ enum status ps_set_up_region(const struct ps_cluster *c, struct app *app);
 enum status ps_set_up_node(const struct ps_cluster *c, struct app *app);
 /* Returns the service's configuration, which borrows c and app. */
 struct service_config ps_set_up_service_config(const struct ps_cluster *c, struct app *app);
-/* Returns the number of threads for messages; asked 0: by the number of usable cores. */
+/* Returns the number of threads for messages; asked 0: chosen by the number of usable cores. */
 int ps_set_up_n_threads(int64_t asked);
-/* Returns the number of further threads, for updates; asked 0: by the number of usable cores. */
+/* Returns the number of further threads, for updates; asked 0: chosen by the number of usable
+ * cores. */
 int ps_set_up_n_update_threads(int64_t asked);
 /* Checks that this process may have the threads and descriptors that the server needs. */
 enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c);

@@ -117,7 +117,7 @@ static bool read_id(struct own_folder *k) REQUIRES(k->lock)
     if (!end_work(k))
         return false;
     k->answered = asked;
-    if (st == ST_OK && strcmp(id, k->id) != 0) { /* otherwise the id stays the same */
+    if (st == ST_OK && strcmp(id, k->id) != 0) { /* the folder has another id than before */
         memcpy(k->id, id, sizeof k->id);
         k->known = k->n_parts = k->looks = 0;
     }

@@ -50,8 +50,8 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Begins a call of a callback. Returns false if this writer was destroyed: then the objects around
- * it may be gone. Otherwise destroy waits for end_call. */
+/* Begins a call of a callback. Returns false if this writer was destroyed: then the objects that
+ * the callback uses may be gone. Otherwise destroy waits for end_call. */
 static bool begin_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -104,7 +104,8 @@ static enum status write_aside(const struct checkpoint_shard_file *file,
     return w.st;
 }
 
-/* Releases the capture and the borrowed objects of the order. The owner of the capture calls it. */
+/* Releases the capture (the held versions) and the borrowed objects of the order. The owner of the
+ * capture calls it. */
 static void drop_order(struct shard_writer *w)
 {
     snapshot_destroy(w->capture);
@@ -120,7 +121,7 @@ static void write_file(struct shard_writer *w)
     struct safetensors_written file = {0};
     enum status st = write_aside(&w->order.file, w->capture, &file);
     if (!begin_call(w))
-        return; /* the process exits */
+        return; /* the writer was destroyed: only the process's exit follows */
     drop_order(w);
     end_call(w);
     if (st == ST_OK)
@@ -272,7 +273,7 @@ void shard_writer_order(struct shard_writer *w, const struct shard_writer_order 
         drop_order(w);
         w->order = *order;
         pthread_mutex_lock(&w->lock);
-        w->captured = 0; /* no thread sets it again before begin */
+        w->captured = 0; /* no thread sets it again before snapshot_begin */
         pthread_mutex_unlock(&w->lock);
         enum status st = snapshot_create(order->store, on_captured, w, &w->capture);
         if (st == ST_OK)

@@ -19,12 +19,12 @@
 #include <stdbool.h>
 
 struct shard_writer_state {
-    uint64_t order; /* 0: none yet */
+    uint64_t order; /* number of the order; 0: none yet */
     uint64_t generation;
     int64_t step;
     enum part_phase phase;
     enum status failure;             /* FAILED: the reason */
-    struct safetensors_written file; /* set when WRITTEN */
+    struct safetensors_written file; /* set in the phase WRITTEN */
     bool busy;                       /* a file of this order or an earlier one is being written */
     int64_t busy_since_ns;           /* start of that write */
 };

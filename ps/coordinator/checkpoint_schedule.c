@@ -1,13 +1,13 @@
-/* ps/coordinator/checkpoint_schedule.c - the schedule of checkpoints (coordinator.h): one after
- * the other, beside changes of the generation, which they never delay.
+/* ps/coordinator/checkpoint_schedule.c - the schedule of checkpoints (coordinator.h). They are made
+ * one after the other, and may overlap with changes of the generation, which they never delay.
  *
  * An order names a step that the chunks have or reach soon. Each server reports when it waits for
  * that step, when it holds its chunks, and when it has written its file; then the manifest is
  * written. A Stop cancels the order if a server does not hold its chunks yet; after that the order
  * depends on no generation. A checkpoint that falls due before the last one has ended follows it at
- * once. Nothing here waits for a disk: a late file or manifest is given up, with a line. No worker
- * receives a job's last version before its checkpoint is on the disk or has failed: members that
- * have left could not redo the steps that a server loses when it dies. */
+ * once. ps 0 does not wait for a disk without limit: it abandons a late file or manifest, and logs
+ * that. No worker receives a job's last version before its checkpoint is on the disk or has failed:
+ * members that have left could not redo the steps that a server loses when it dies. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 
@@ -210,7 +210,8 @@ static void log_absent(struct coordinator_state *c, int slot, struct coordinator
     k->not_before = c->awake + RETRY_MS * MS;
     if (coordinator_servers(c)[slot].life != LIFE_KNOWN &&
         server_registry_highest(c) >= c->train_steps)
-        release_last_step(c, c->generation); /* the server never connected */
+        /* the last step cannot be saved: a server never connected */
+        release_last_step(c, c->generation);
     if (c->awake < k->line)
         return;
     k->line = c->awake + SILENT_MS * MS;
@@ -240,7 +241,7 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     }
     step = choose_step(c, why);
     if (step >= 0 && step == k->last_step && (why != WHY_STEPS || step >= c->train_steps)) {
-        answer_requests(c); /* this step's checkpoint exists */
+        answer_requests(c); /* a checkpoint of this step exists already */
         k->not_before = c->awake + RETRY_MS * MS;
         return;
     }
@@ -375,7 +376,7 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
     struct checkpoint_schedule *k = &c->ckpt;
     int waited = k->phase == SCHEDULE_MANIFEST, looked = k->looks;
     k->op = k->looks = 0;
-    c->number++; /* the list of kept checkpoints may have changed */
+    c->number++; /* the servers need a new reply: the list of kept checkpoints may have changed */
     if (e->st == ST_REFUSED)
         coordinator_fence(c, 0, out);
     if (looked && e->st == ST_OK)

@@ -17,9 +17,9 @@ struct checkpoint_schedule {
     int64_t step, last_step; /* step of the checkpoint being made; step of the last one; -1: none */
     uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
     uint64_t to_release;     /* generation to release once the owner is checked; 0: none */
-    /* awake clock: time at which `to_release` was set; time of the next check */
+    /* awake clock: time at which `to_release` was set; time of the next check of the owner */
     int64_t release_since, look_at;
-    int looks;              /* `op` is a check of the folder's owner */
+    int looks;              /* the disk order `op` is a check of the folder's owner */
     int n_files, hold_last; /* number of servers in the order; arg of the last action HOLD_LAST */
     /* factor on the distance from training's step to the step of the next order; each order that
      * arrives too late doubles it */
@@ -38,7 +38,8 @@ struct checkpoint_schedule {
     int diverged; /* the last failed checkpoint had a parameter that is not finite */
     int overdue;  /* a checkpoint was due by steps while the last was being written */
     int failed;   /* the last order was given up, and a new order at once would fail, too */
-    /* the last order made no checkpoint; number of its files that a sweep saw, -1: no sweep yet */
+    /* unmade: the last order made no checkpoint; n_swept: number of files of that order that the
+     * last sweep found, -1: no sweep yet */
     int unmade, n_swept;
 };
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 /* Returns the slot of the server with this number in the plan in force. If no server has it,
- * returns that of a server outside the plan which had the number in the settled generation, and
- * whose chunks other servers still need; else -1. */
+ * returns the slot of a server outside the plan that had the number in the settled generation, and
+ * whose chunks other servers still need; -1: no such server. */
 static int slot_of(const struct coordinator_state *c, int number)
 {
     for (int i = 0; i < c->n_slots; i++)

@@ -154,7 +154,8 @@ static void on_recorded(struct coordinator_state *c, const struct coordinator_ev
     c->recorded = e->disk.epoch;
     c->n = 0;
     c->number++;
-    if (c->epoch < c->recorded) /* a claim that arrived since may be higher: it is recorded next */
+    /* a claim that arrived during the recording may be higher: it is recorded next */
+    if (c->epoch < c->recorded)
         c->epoch = c->recorded;
 }
 

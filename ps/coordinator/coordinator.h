@@ -40,7 +40,7 @@ struct coordinator_start {
     int64_t last_step;           /* step of the checkpoint to resume from; -1: none */
     int has_all_steps;           /* the checkpoint has all steps of its job */
     int64_t done_ms; /* > 0: restarted; a finished job ends if no worker joins in this time */
-    struct best_evaluation best; /* recorded in the folder */
+    struct best_evaluation best; /* best evaluation, as recorded in the folder */
 };
 
 enum coordinator_command_kind {
@@ -60,7 +60,7 @@ enum coordinator_command_kind {
     X(JOB)       /* a first worker whose job fits asks to join; it retries */                      \
     X(WORKERS)   /* the complete list of workers */                                                \
     X(COMMAND)   /* a request of an operator, or of this process as it ends */                     \
-    X(DISK)      /* the order `op` has ended */                                                    \
+    X(DISK)      /* the order `op` to the disk has ended */                                        \
     X(PLANNED)   /* the plan of the action PLAN `op` is in force, or could not be made */          \
     X(EVALUATED) /* a worker has evaluated the validation data or a part of them */
 enum coordinator_event_kind {
@@ -126,7 +126,7 @@ struct coordinator_action {
     uint32_t op;         /* PLAN, DISK */
     enum disk_task disk; /* DISK */
     uint64_t call;       /* REPLY: call to answer, never 0 */
-    int server, arg;     /* REPLY: the server's slot, -1: refused; HOLD_LAST, FENCED */
+    int server, arg;     /* server: slot (REPLY), -1: refused; arg: see the actions */
     uint64_t value;   /* DISK_EPOCH: epoch; DISK_FIND: older than this plan's checkpoint, 0: any */
     const char *text; /* REPLY: reason of a refusal, or (arg 1) of a later retry; static; or NULL */
     struct coordinator_line line;

@@ -1,6 +1,6 @@
 /* ps/coordinator/coordinator_disk.c - carries out the coordinator's orders to the checkpoint
- * folder, in a thread of its own. A disk that hangs delays this thread and the orders behind it,
- * and nothing else; at the end such a thread is abandoned, and ends with the process. */
+ * folder, in a thread of its own. A disk that hangs delays only this thread and the orders that
+ * wait for it. If the thread still hangs when the process exits, it is abandoned. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -266,8 +266,8 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
 }
 
 /* Keeps a list that could not be written, unless a newer one exists. If another process owns the
- * folder, it uses the list that it found there: this process then does not write its list again,
- * and releases no server. The caller holds the lock. */
+ * folder, that process uses the list that it found in the folder: then this process does not write
+ * its list again, and lets no drained server exit. The caller holds the lock. */
 static void keep_servers(struct coordinator_disk *d, char *servers, enum status st)
 {
     if (d->servers) {

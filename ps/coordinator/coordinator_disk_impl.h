@@ -7,7 +7,8 @@
 
 /* State of the disk's thread. Other threads use only the fields that `lock` guards. */
 struct coordinator_disk {
-    struct coordinator_shell *l; /* NULL: destroyed, nothing is posted; under the lock */
+    /* NULL: the shell is destroyed, so nothing is posted; under the lock */
+    struct coordinator_shell *l;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int n, stopping, busy;

@@ -49,7 +49,8 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
         return st;
     *mark = PLAN_RESTORE_MARK;
     st = checkpoint_restore_find_with(d->restore_path, &elsewhere, out);
-    return st == ST_NOT_FOUND ? ST_IO : st; /* the checkpoint of --restore existed before */
+    /* the checkpoint of --restore existed at the start, so it may reappear */
+    return st == ST_NOT_FOUND ? ST_IO : st;
 }
 
 static bool is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
@@ -80,7 +81,7 @@ static enum status find_again(struct coordinator_disk *d, struct coordinator_dis
     return st;
 }
 
-/* Requests one more search for a first job that waits. */
+/* Requests one more search for the checkpoint that a waiting first job resumes from. */
 static void search_again(struct coordinator_disk *d)
 {
     pthread_mutex_lock(&d->lock);

@@ -150,7 +150,7 @@ void coordinator_folders_note(struct coordinator_shell *l, const struct net_cont
     struct coordinator_folder *f = slot_of(l, c->address);
     struct net_part *parts =
         f && !is_same(f, c) ? malloc((size_t)c->n_parts * sizeof *parts + 1) : NULL;
-    if (parts) { /* without memory the server's next call reports it again */
+    if (parts) { /* if memory is lacking, the server's next call reports its folder again */
         is_new = is_own && (!f->is_own || strcmp(f->address, c->address) != 0);
         if (c->n_parts > 0)
             memcpy(parts, c->parts, (size_t)c->n_parts * sizeof *parts);

@@ -48,7 +48,7 @@ void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out 
 bool coordinator_note_claim(struct coordinator_state *c, uint64_t claim);
 /* Ends this ps 0: another one has replaced it, or (is_unsure) may have. */
 void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordinator_out *out);
-/* Requests a step at the time when the awake clock shows `awake`. */
+/* Requests a call of coordinator_step at the time when the awake clock shows `awake`. */
 void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_out *out,
                          int64_t awake);
 
@@ -95,7 +95,7 @@ void failure_detector_settle(struct coordinator_state *c);
 bool failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
-    int n_next, n_by[LOT_JOINS + 1], unreached; /* server that no worker reaches, or -1 */
+    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: server no worker reaches, or -1 */
 };
 /* Decides which workers are late, leave, or join. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,
@@ -124,8 +124,8 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out);
 /* Returns true while a requested checkpoint is neither made nor given up. */
 bool checkpoint_schedule_is_asked(const struct coordinator_state *c);
-/* Returns the value of `last_step` after this checkpoint. In a generation that did not have the
- * job's early end yet, a checkpoint of the last step does not count as one of that step. */
+/* Returns the value of `last_step` after this checkpoint. A checkpoint of the last step does not
+ * count as the last one if its generation began before the job's early end was decided. */
 int64_t checkpoint_schedule_counts(const struct coordinator_state *c, uint64_t generation,
                                    int64_t step);
 
@@ -135,7 +135,7 @@ void evaluation_note(struct coordinator_state *c, const struct coordinator_event
                      struct coordinator_out *out);
 /* Discards evaluations after `step`, at which a job begins or to which it rolls back. */
 void evaluation_rewind(struct coordinator_state *c, int64_t step);
-/* Follows the checkpoint of the best evaluation; called before and after the schedule's step. */
+/* Tracks the checkpoint of the best evaluation; called before and after the schedule's step. */
 void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out);
 /* Returns true if a checkpoint of *step, where training stands, is needed at once. */
 bool evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);

@@ -71,7 +71,7 @@ struct coordinator_line {
 };
 
 struct coordinator_state;
-char coordinator_line_level(enum coordinator_line_id id); /* D I W E */
+char coordinator_line_level(enum coordinator_line_id id); /* returns D, I, W or E */
 /* Writes the text of a line. folder: checkpoint folder to name, NULL: none. The text names
  * addresses, which it reads from the state that produced the line. */
 void coordinator_line_text(const struct coordinator_state *c, const struct coordinator_line *l,

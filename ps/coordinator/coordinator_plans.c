@@ -243,7 +243,7 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
     return st;
 }
 
-/* Fills the event of a first job. The caller holds the lock. */
+/* Fills in the event JOB of a first job. The caller holds the lock. */
 static void fill_job(struct coordinator_shell *l, const struct net_join *full)
 {
     const struct checkpoint_manifest *m =

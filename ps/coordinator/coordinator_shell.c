@@ -15,7 +15,7 @@
 
 enum {
     MORE_SERVERS = 256, /* slots beyond those of --ps_hosts, for servers that join */
-    FINISH_MS = 340000, /* the state machine's own limits are shorter */
+    FINISH_MS = 340000, /* longest wait for the end; the state machine's own limits are shorter */
     ANNOUNCE_END_MS = 2000,
     MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
@@ -271,7 +271,7 @@ static void *coordinator_shell_main(void *arg)
     return NULL;
 }
 
-/* Makes room for one more event. Under the lock. */
+/* Makes space for one more event in the mailbox. Under the lock. */
 static bool has_room(struct coordinator_shell *l)
 {
     if (l->n_mail < l->mail_room)
@@ -285,7 +285,7 @@ static bool has_room(struct coordinator_shell *l)
     return true;
 }
 
-/* Appends an event; there is room. Under the lock. */
+/* Appends an event to the mailbox, which has space for it. Under the lock. */
 static void put_mail(struct coordinator_shell *l, const struct coordinator_mail *m)
 {
     l->mail[l->n_mail++] = *m;
@@ -404,7 +404,7 @@ static bool post_control(struct coordinator_shell *l, const struct net_control *
         .kind = COORDINATOR_CONTROL, .call = call, .control = copy_control(c)};
     int done = 0;
     *old = 0;
-    if (!m.control) /* the server calls again */
+    if (!m.control) /* out of memory: the server calls again */
         return false;
     pthread_mutex_lock(&l->lock);
     if (l->n_mail < COORDINATOR_MAX_MAIL)

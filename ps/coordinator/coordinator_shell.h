@@ -46,10 +46,10 @@ struct coordinator_shell_config {
     char restored[CONTROL_TEXT_BYTES];  /* name of that checkpoint in the plan */
     /* at first the folder's history, later that of the last plan */
     struct checkpoint_history history;
-    uint64_t incarnation;          /* number of this process, not 0 */
+    uint64_t incarnation;          /* random number of this process, not 0 */
     struct checkpoint_lease lease; /* lease of the folder; epoch 0: no lease exists */
     int is_claimed;          /* this process has claimed the folder; else the claim follows later */
-    int64_t max_model_bytes; /* limit of the parameters held here */
+    int64_t max_model_bytes; /* limit on the bytes of this server's parameters */
     int64_t worker_timeout_ms; /* longest absence of a worker */
     int min_workers, serves;   /* see coordinator_start */
     int64_t done_ms;           /* see coordinator_start */
@@ -71,10 +71,12 @@ struct coordinator_worker_event coordinator_shell_worker(const struct roster_ent
 
 enum status coordinator_shell_create(const struct coordinator_shell_config *cfg,
                                      struct coordinator_shell **out);
-enum status coordinator_shell_start(struct coordinator_shell *l); /* once the server exists */
+/* Starts the thread. Called once the server exists. */
+enum status coordinator_shell_start(struct coordinator_shell *l);
 void coordinator_shell_stop(struct coordinator_shell *l); /* NULL is allowed, here and below */
 void coordinator_shell_destroy(struct coordinator_shell *l);
-void coordinator_shell_wake(struct coordinator_shell *l);    /* workers or the store have changed */
+/* Reports that workers or the store have changed. */
+void coordinator_shell_wake(struct coordinator_shell *l);
 void coordinator_shell_request(struct coordinator_shell *l); /* requests a checkpoint */
 /* Begins the job of a first worker while no plan exists. ST_OK: the first plan is being made.
  * ST_MISMATCH, with a sentence: the job does not fit the checkpoint to resume from. ST_RANGE. */
@@ -112,7 +114,7 @@ struct coordinator_plans_snapshot {
     struct net_plan *plan; /* plan in force; NULL: none yet */
     int n_servers;
     struct coordinator_shell_server *servers; /* ps 0 first */
-    char change[CONTROL_TEXT_BYTES]; /* sentence on the wait of ps 0; empty: it does not wait */
+    char change[CONTROL_TEXT_BYTES]; /* sentence that names what ps 0 waits for; empty: nothing */
     bool lacks_workers;              /* the change waits for workers, not for servers */
     int64_t last_step, order_step;   /* checkpoints: last complete one, one being made; -1: none */
     struct best_evaluation best;     /* best evaluation whose checkpoint is kept */

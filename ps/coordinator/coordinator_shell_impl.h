@@ -32,7 +32,7 @@ struct coordinator_disk_request {
     uint32_t op;
     enum disk_task what;
     uint64_t epoch;
-    struct net_plan *plan; /* MANIFEST: owned, as `files` */
+    struct net_plan *plan; /* MANIFEST: owned, like `files` */
     struct safetensors_written *files;
     char (*own)[FOLDER_ID_BYTES]; /* id of each server's own folder; "": none */
     int n_files;
@@ -49,7 +49,7 @@ struct coordinator_disk_request {
 
 /* Checkpoints that are complete or may become so; newest first. */
 struct coordinator_saved {
-    int known, older_stay, n; /* older_stay: more exist */
+    int known, older_stay, n; /* older_stay: checkpoints older than these are kept, too */
     struct net_kept list[CONTROL_MAX_KEPT];
 };
 
@@ -78,11 +78,11 @@ struct coordinator_shell {
     int n_mail, mail_room;
     struct coordinator_mail *mail;
     uint64_t requested; /* checkpoints requested */
-    int has_job;        /* `first` is pending */
+    int has_job;        /* a first job is pending: `first` and `job` */
     struct net_plan *first;
     __typeof__(((struct coordinator_event *)0)->job) job;
     struct {
-        uint64_t call, n; /* ps 0's call to itself; 0: none is under way */
+        uint64_t call, n; /* call: number of ps 0's call to itself, 0: none is under way */
         int answered, cancelled;
         struct net_control_reply reply;
     } own;
@@ -113,7 +113,7 @@ void coordinator_plans_free(struct coordinator_shell *l);
 
 /* coordinator_folders.c; the thread alone calls these, except can_restore. */
 void coordinator_folders_note(struct coordinator_shell *l, const struct net_control *c);
-/* Copies the folders of the servers that a plan made now would have, without ps 0's. */
+/* Copies the folder records of the servers that a plan made now would have, except ps 0's. */
 enum status coordinator_folders_copy(const struct coordinator_shell *l,
                                      struct coordinator_folders *out);
 void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, int64_t step);
@@ -135,8 +135,8 @@ enum status coordinator_evaluation_record_best(const char *folder,
 /* Functions of coordinator_disk.c. */
 void coordinator_disk_search(struct coordinator_shell *l);
 enum status coordinator_disk_create(struct coordinator_shell *l);
-/* Starts the thread. No order is carried out before: only the process that has the port may
- * claim the folder. */
+/* Starts the thread. No order is carried out before this call: only the process that has the port
+ * may claim the folder. */
 enum status coordinator_disk_start(struct coordinator_shell *l);
 void coordinator_disk_destroy(struct coordinator_shell *l);
 /* Begins an order; its result is posted. */

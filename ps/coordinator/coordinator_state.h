@@ -20,23 +20,23 @@ enum coordinator_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
 
 enum server_life {
     LIFE_NONE,     /* a free slot */
-    LIFE_EXPECTED, /* named by the plan or the first list; has not called this ps 0 yet */
+    LIFE_EXPECTED, /* named by the plan or the first list of servers; has not called yet */
     LIFE_KNOWN     /* the server has called */
 };
 
 struct coordinator_server {
     enum server_life life;
-    int number; /* number in the plan in force; -1: none */
+    int number; /* number of the server in the plan in force; -1: none */
     char address[CONTROL_TEXT_BYTES];
     uint64_t incarnation; /* number of the process that called last */
-    int held_number;      /* number in the settled generation */
-    uint64_t held;        /* incarnation that holds its share of the settled generation; 0: none */
-    uint64_t generation;  /* generation of this ps 0 that the server is in; 0: none */
-    uint64_t claim;       /* term of another ps 0 that the server reported; 0: none */
-    uint64_t unreadable;  /* generation whose checkpoint the server cannot read; 0: none */
-    int obeyed;           /* the server has obeyed a reply of this ps 0 */
-    uint64_t call, seen;  /* unanswered call of the server, 0: none; last reply that it received */
-    uint64_t serial;      /* serial number of the server's last request */
+    int held_number;      /* number of the server in the settled generation */
+    uint64_t held; /* process that holds the server's chunks of the settled generation; 0: none */
+    uint64_t generation; /* generation of this ps 0 that the server is in; 0: none */
+    uint64_t claim;      /* term of another ps 0 that the server reported; 0: none */
+    uint64_t unreadable; /* generation whose checkpoint the server cannot read; 0: none */
+    int obeyed;          /* the server has obeyed a reply of this ps 0 */
+    uint64_t call, seen; /* unanswered call of the server, 0: none; last reply that it received */
+    uint64_t serial;     /* serial number of the server's last request */
     /* awake clock: last contact; first call of this incarnation; last call */
     int64_t heard, first, called;
     int64_t claimed; /* awake clock: time until which no other process may use this address */
@@ -51,7 +51,7 @@ struct coordinator_server {
     uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
     int phase;
     struct coordinator_file file;
-    int ordered; /* number in the checkpoint being made; -1: none */
+    int ordered; /* number of the server in the checkpoint being made; -1: none */
 };
 
 enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOVED, LOT_JOINS };
@@ -99,19 +99,21 @@ struct coordinator_state {
     int64_t began;      /* awake clock: start of this process */
     /* versions of ps 0's own chunks; awake clock: their last change */
     int64_t own_lowest, own_highest, moved;
-    uint32_t ops;    /* number of orders so far */
-    uint64_t number; /* number of the state that replies report */
+    uint32_t ops; /* number of orders so far */
+    /* number of the present state, which rises with each change; replies report it */
+    uint64_t number;
 
     enum coordinator_phase phase;
     enum coordinator_pending pending;
     uint32_t op, epoch_op; /* numbers of orders: of the pending work, of DISK_EPOCH; 0: none */
     int64_t pending_since;
     enum status failed, epoch_failed; /* errors of the last find or plan, and of the last epoch */
-    int64_t not_before, epoch_at;     /* awake clock: next attempts */
+    /* awake clock: earliest next attempt of the pending work; of DISK_EPOCH */
+    int64_t not_before, epoch_at;
 
-    int64_t train_steps, first_step;    /* steps of the job */
+    int64_t train_steps, first_step;    /* last and first step of the job */
     int lockstep, lives_on, from_start; /* from_start: no checkpoint existed */
-    /* generation of the plan in force; settled last; base of the next plan, 0: none */
+    /* generations: of the plan in force; settled last; that the next plan continues, 0: none */
     uint64_t generation, settled, base;
     /* numbers of members and of servers in the plan in force, or in the first list */
     int n_members, n_numbers;
@@ -124,9 +126,10 @@ struct coordinator_state {
     int64_t entered, line;
     enum coordinator_line_id failure; /* failure already logged in this phase, and its status */
     enum status failure_st;
-    int redo;        /* a restarted server may have begun the generation before its restart */
-    uint64_t passed; /* generation whose checkpoint the next find passes over, logged; 0: none */
-    int lost;        /* slot of a server whose chunks are lost, for the line about the plan; -1 */
+    int redo; /* a restarted server may have begun the generation before its restart */
+    /* generation whose damaged checkpoint the next FIND skips, as was logged; 0: none */
+    uint64_t passed;
+    int lost; /* slot of a server whose chunks are lost, for the line about the plan; -1: none */
 
     /* The next plan while it is pending. */
     uint64_t next_generation;
@@ -134,7 +137,7 @@ struct coordinator_state {
     int64_t next_step;
     int n_next_members, n_next_numbers;
 
-    uint64_t workers_generation; /* generation of the last WORKERS */
+    uint64_t workers_generation; /* generation in the last event WORKERS */
     struct checkpoint_schedule ckpt;
     struct evaluation_state eval;
     int finishing, finished, job_done, job_failed, closing, fenced;

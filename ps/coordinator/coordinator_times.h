@@ -5,14 +5,14 @@
 
 /* In milliseconds. */
 enum {
-    SILENT_MS = 15000,     /* a server without a call for so long is silent */
+    SILENT_MS = 15000,     /* a server that has not called for so long is silent */
     FRESH_MS = 6000,       /* a server may join if it has called within this time */
-    BEAT_MS = 3000,        /* ps 0 answers a call without news after this time */
+    BEAT_MS = 3000,        /* ps 0 answers a call after this time even if it has no news */
     CLOSED_MS = 20,        /* a server that ended its call makes another within this time */
     AGAIN_MS = 500,        /* longest time between an answer and the server's next call */
     OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within this time */
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
-    LINE_MS = 5000,        /* interval of the lines about a wait */
+    LINE_MS = 5000,        /* interval of the log lines about a wait */
     REJOIN_MS = 10000,     /* a live worker has at least this time to enter a new generation */
     SPEAK_MS = 2000,       /* time from a worker's entry to its first message */
     RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
@@ -23,11 +23,11 @@ enum {
     MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; no real job has a higher claim */
     STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present step */
     FINISH_MS = 3000,  /* at the end: time for a generation to settle, and for a server to call */
-    LAST_MS = 30000,   /* at the end: time for all to stop, and for the snapshot */
-    WRITE_MS = 300000, /* time for the slowest file after the first, and for the manifest */
+    LAST_MS = 30000,   /* at the end: time for all servers to stop and to hold their chunks */
+    WRITE_MS = 300000, /* time from the first file to the last, and for the manifest */
     BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
-    LOOK_MS = 1000,    /* most time by which the awake clock advances between two steps */
-    STEP_MS = 500,     /* longest interval between two steps */
+    LOOK_MS = 1000,    /* most time by which the awake clock advances from one event to the next */
+    STEP_MS = 500,     /* longest interval between two events (the next is a TIMER) */
     REFUSE_MS = 10000, /* time for which a worker that did not reach a server may not join */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };

@@ -21,7 +21,7 @@ struct coordinator_worker_event {
     int member;           /* index, below the table's size */
     uint64_t incarnation; /* 0: no process has joined under this index yet */
     int waits;            /* the worker waits and has no place in the plan */
-    int64_t missing_ms;   /* time without a stream at ps 0; -1: it has one */
+    int64_t missing_ms;   /* time for which the worker has had no stream to ps 0; -1: it has one */
     int joined, leaving, failed, done, spoke, asked, came; /* see roster_entry (service.h) */
     const char *address;                                   /* name in log lines */
 };

@@ -190,8 +190,8 @@ static int find_unreached(const struct coordinator_state *c)
     return -1;
 }
 
-/* Returns a server outside the plan that does not call, but holds chunks that other servers
- * need; else -1. */
+/* Returns the slot of a server outside the plan that does not call, but holds chunks that other
+ * servers need; -1: none. */
 static int silent_holder(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
@@ -203,7 +203,8 @@ static int silent_holder(const struct coordinator_state *c)
     return -1;
 }
 
-/* Returns a server of the plan with chunks that is silent while training makes no step; else -1. */
+/* Returns the slot of a server of the plan with chunks that is silent while training makes no step;
+ * -1: none. */
 static int silent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -335,7 +336,7 @@ bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordi
     return true;
 }
 
-/* A server whose call ended is gone, or calls again soon. */
+/* A server whose call has ended is gone or calls again soon: it counts as present for a moment. */
 bool coordinator_view_is_unheard(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {

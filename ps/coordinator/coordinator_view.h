@@ -9,12 +9,12 @@
 struct coordinator_plan_view {
     uint64_t generation;
     uint64_t base;           /* generation before it; 0: this is the first plan */
-    enum plan_source source; /* MEMORY: stores of `base` at `step` */
+    enum plan_source source; /* MEMORY: the plan continues the stores of `base` at `step` */
     int64_t step;
     int n_members, n_servers;
     const int *member;   /* indices, ascending */
     const int *server;   /* slots, in the order of their numbers */
-    int64_t train_steps; /* step at which the job ends early; 0: it does not */
+    int64_t train_steps; /* step at which the job ends early; 0: no early end */
 };
 void coordinator_view_next_plan(const struct coordinator_state *c,
                                 struct coordinator_plan_view *out);
@@ -77,7 +77,7 @@ enum coordinator_server_kind {
 };
 struct coordinator_server_view {
     int number;                        /* number in the plan in force; -1: the plan lacks it */
-    enum coordinator_server_kind kind; /* NONE: not worth a line */
+    enum coordinator_server_kind kind; /* NONE: the status has no line for the server */
     int64_t heard_ms, up_ms;           /* time since its last call, its first; -1: never */
 };
 void coordinator_view_server(const struct coordinator_state *c, int server,

@@ -66,8 +66,8 @@ static void begin_evaluation(struct coordinator_state *c, const struct net_evalu
         coordinator_parts(c)[i].heard = 0;
 }
 
-/* Adds up the parts in their order, whatever the order of their arrival. Returns false if they are
- * not the whole set. */
+/* Adds up the parts in their order, whatever the order of their arrival. Returns false if they do
+ * not cover the whole set of validation data. */
 static bool add_up(struct coordinator_state *c)
 {
     struct evaluation_state *s = &c->eval;
@@ -288,7 +288,8 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
     fill_reply(c, v, out);
     if (c->finishing || v->n_parts > c->max_workers || (c->generation && !c->lockstep))
         return EVALUATION_GO;
-    if (c->phase != PHASE_RUNNING && is_of_the_end(c, v) && !is_known) /* during a change */
+    /* the last step was evaluated during a change */
+    if (c->phase != PHASE_RUNNING && is_of_the_end(c, v) && !is_known)
         return c->awake - c->entered < BEST_MS * MS ? EVALUATION_WAIT : EVALUATION_GO;
     if (!is_current(c, v))
         return EVALUATION_GO;

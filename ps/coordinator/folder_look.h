@@ -12,10 +12,11 @@
 struct folder_look {
     const char *folder, *address; /* address of this server; both borrowed for ever */
     uint64_t generation;          /* generation of this server's store; 0: it has none */
-    bool has_all_steps; /* the newest checkpoint has all steps of its job; with a generation: false
-                           unless the ps 0 of that folder has ended in order */
-    bool is_over;       /* has_all_steps, and that ps 0 has ended in order */
-    bool is_left_out;   /* a generation newer than the server's runs without it */
+    /* the newest checkpoint has all steps of its job; if `generation` is not 0, also that the ps 0
+     * of that folder has ended in order */
+    bool has_all_steps;
+    bool is_over;     /* has_all_steps, and that ps 0 has ended in order */
+    bool is_left_out; /* a generation newer than the server's runs without it */
     /* never called after the lane is destroyed */
     void (*end)(void *ctx, const struct folder_look *look);
     void *ctx;

@@ -40,7 +40,7 @@ void follower_init(struct follower *f)
     f->phase = PART_IDLE;
 }
 
-/* Passes the last order to the writer as soon as the store is in its generation. */
+/* Passes the last order to the writer as soon as the store is in the order's generation. */
 static void take_order(struct follower *f, struct follower_out *out)
 {
     if (f->order_step < 0) {
@@ -67,8 +67,8 @@ static void take_order(struct follower *f, struct follower_out *out)
     out->act[out->n - 1].step = f->order_step;
 }
 
-/* Follows another process as ps 0. Its state of the job is valid from now on, and training stops
- * here until it sends a plan. */
+/* Follows another process as ps 0. The state of the job that this new ps 0 reports is valid from
+ * now on, and training stops here until the new ps 0 sends a plan. */
 static void follow_leader(struct follower *f, const struct net_control_reply *r,
                           struct follower_out *out)
 {

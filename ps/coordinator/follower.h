@@ -124,7 +124,8 @@ struct follower {
     enum follower_call call;
     int news; /* the state differs from that in the call under way */
     int acknowledges;
-    int64_t heard, missed, rest_until, line, done_at, look_at; /* missed 0: ps 0 answers */
+    /* points in time; missed 0: ps 0 answers */
+    int64_t heard, missed, rest_until, line, done_at, look_at;
 };
 
 void follower_init(struct follower *f);

@@ -38,11 +38,11 @@ struct follower_shell {
     int has_thread;
 
     /* The fields that the thread alone uses. */
-    struct net_control_reply reply;        /* last reply, while it is handled */
-    char why[CONTROL_TEXT_BYTES];          /* reason of the last failed call */
-    int calls, ends;                       /* a call is due; nothing is left to do */
-    struct checkpoint_id ordered;          /* last order for this server's part */
-    uint64_t added;                        /* order whose part own_folder has recorded */
+    struct net_control_reply reply; /* last reply, while it is handled */
+    char why[CONTROL_TEXT_BYTES];   /* reason of the last failed call */
+    int calls, ends;                /* calls: a call is due; ends: this server has no work left */
+    struct checkpoint_id ordered;   /* last order for this server's part */
+    uint64_t added;                 /* order whose part own_folder has recorded */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
     int says_folder;      /* a log line is due: whether this server's folder is its own or ps 0's */
@@ -227,7 +227,7 @@ static void step_state(struct follower_shell *f, const struct follower_event *e)
     pthread_mutex_lock(&f->lock);
     follower_step(&f->state, e, clock_now_ns(), &out);
     f->wake_ns = out.wake_ns;
-    pthread_cond_broadcast(&f->wake); /* finish checks the state */
+    pthread_cond_broadcast(&f->wake); /* follower_shell_finish checks the state */
     pthread_mutex_unlock(&f->lock);
     f->calls |= out.call;
     for (int i = 0; i < out.n; i++)
@@ -291,7 +291,8 @@ static void step_news(struct follower_shell *f)
     for (int i = 0; i < wants; i++)
         step_state(f, &want);
     pthread_mutex_lock(&f->lock);
-    f->wants -= wants; /* only after the state has received them: finish checks both */
+    /* only after the state has received them: follower_shell_finish checks both */
+    f->wants -= wants;
     pthread_mutex_unlock(&f->lock);
     if (leaves)
         step_state(f, &leave);
@@ -303,7 +304,7 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
     struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
     if (membership_roster(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
-        return; /* the next call reports them */
+        return; /* out of memory: the next call reports them */
     out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
     for (int i = 0; out->missing && i < n; i++)
         if (members[i].missing_ms >= 0 && !members[i].done)

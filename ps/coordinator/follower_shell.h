@@ -18,7 +18,7 @@ struct follower_shell_config {
     struct checkpoint_writer *writer; /* NULL: no checkpoints */
     const char *addr, *address;    /* addresses of ps 0, this server; texts are borrowed for ever */
     const char *folder;            /* folder of checkpoints; NULL: none */
-    const char *folder_id;         /* empty: it has none */
+    const char *folder_id;         /* id of the folder; empty: it has no id */
     struct own_folder *own_folder; /* object of the folder; NULL: none, or it is ps 0's */
     const char *restore_folder;    /* folder of --restore's checkpoint */
     int self, n_servers;           /* not used if joining */
@@ -30,8 +30,8 @@ struct follower_shell_config {
     void (*cancel)(void *peer);
     void *peer;
     void (*refused)(void *ctx); /* this process cannot belong to the job */
-    void (*drained)(void *ctx); /* nothing is left to do here */
-    void (*failed)(void *ctx);  /* nothing is left to do, since the job failed; logged */
+    void (*drained)(void *ctx); /* this server has no work left */
+    void (*failed)(void *ctx);  /* this server has no work left, since the job failed; logged */
     void *ctx;
 };
 

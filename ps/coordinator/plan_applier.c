@@ -17,7 +17,7 @@ enum {
     AGAIN_MS = 500,
     AGAIN_MOST_MS = 8000,
     MEMORY_MS = 50,
-    /* longest delay of files on a network folder, as CHECK_MS of coordinator_disk.c */
+    /* longest delay of files on a network folder, like CHECK_MS of coordinator_disk.c */
     LATE_MS = 60000,
 };
 
@@ -116,7 +116,8 @@ done:
     return st;
 }
 
-/* Applies the plan, or puts it back for another try; releases the lock while it does so. */
+/* Applies the plan, or puts it back for another try; releases the lock while it applies the
+ * plan. */
 static void take_next(struct plan_applier *t) REQUIRES(t->lock)
 {
     struct net_plan *plan = t->next;

@@ -307,7 +307,7 @@ void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_
     c->failed = ST_OK;
     if (e->st == ST_OK || e->st == ST_NOT_FOUND) {
         c->next_step = e->st == ST_OK ? e->disk.step : -1;
-        /* the next step orders the plan, with the workers present then */
+        /* the next coordinator_step() orders the plan, with the workers that are present then */
         c->pending = PENDING_PLAN;
         c->op = 0;
         return;

@@ -193,8 +193,8 @@ static void refuse_call(uint64_t call, int later, const char *text, struct coord
 }
 
 /* Handles the server's report of another ps 0. If the server has obeyed this ps 0 before, the other
- * one is later, and replaces this one. Otherwise it is earlier, and the epoch of this one must be
- * above its epoch. */
+ * ps 0 is the later one, and replaces this one. Otherwise the other ps 0 is the earlier one, and
+ * the epoch of this one must be above its epoch. */
 static void note_claim(struct coordinator_state *c, int slot, const struct net_control *from,
                        struct coordinator_out *out)
 {

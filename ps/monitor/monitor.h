@@ -23,7 +23,7 @@ struct ps_monitor_config {
      * Called from any thread. */
     int (*takes_part)(void *ctx, int worker);
     struct service *service; /* borrowed until destroy */
-    /* Returns the job's status, like net_admin_handlers's. */
+    /* Returns the job's status, like the function `status` of net_admin_handlers. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void *ctx;
 };

@@ -74,13 +74,13 @@ struct ps_monitor {
 void monitor_look(struct ps_monitor *m);
 /* Returns the rate of steps, or of samples, over the window; 0: none, or unknown. */
 double monitor_rate(const struct ps_monitor *m, int samples);
-/* Updates the workers after a new status. */
+/* Updates the records of the workers after the status was copied. */
 void monitor_see_workers(struct ps_monitor *m);
-/* Returns true if the worker was here, has not left, and the status no longer lists it. */
+/* Returns true if the worker was in the job, has not left, and the status no longer lists it. */
 bool monitor_is_lost(struct ps_monitor *m, int worker);
 /* Records the state of the second that has passed. */
 void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p);
-/* Returns false if there are no chunks here, so that there is no step. */
+/* Returns false if this server has no chunks, and therefore no step. */
 bool monitor_has_chunks(const struct ps_monitor *m);
 /* Returns the time since the last new step; NaN: none was seen. */
 double monitor_step_age_s(const struct ps_monitor *m);

@@ -21,7 +21,7 @@ static int report_ms(const struct ps_monitor *m)
     return each > REPORT_MS ? each : REPORT_MS;
 }
 
-/* Adds the figures of a report. The caller holds the lock. */
+/* Adds the figures of a report to the worker's record. The caller holds the lock. */
 static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
 {
     const struct net_report *b = &w->last;

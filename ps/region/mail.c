@@ -41,7 +41,7 @@ struct mail {
     struct mail_config cfg;
     pthread_t thread;
     int has_thread;
-    /* Fields of the thread. */
+    /* The fields that the thread alone uses. */
     struct peer *peers;
     int64_t again_ms, line_ns;
     struct net_gate_item batch[GATE_MAX_ITEMS];
@@ -49,7 +49,7 @@ struct mail {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     struct letter *first, **end; /* only the thread removes letters */
-    struct peer_client *calling; /* client in a call; NULL: none */
+    struct peer_client *calling; /* client whose call is in progress; NULL: none */
     uint64_t generation;         /* newest generation that has begun here */
     int stopping;
 };

@@ -80,9 +80,9 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
  * from. ST_NOMEM. */
 enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct checkpoint_parent_version *restored);
-/* Finds the parent's version on which `version` of the region, made in `generation`, is based. *out
- * is unknown if the region had not adopted a version by then, or if that adoption is too old to be
- * recorded here. Any thread may call it. */
+/* Finds the parent's version on which `version` of the region, made in `generation`, is based.
+ * out->known is false if the region had not adopted a version by then, or if that adoption is too
+ * old to be recorded here. Any thread may call it. */
 void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
                          struct checkpoint_parent_version *out);
 /* Borrows the service until stop. NULL is fine. */

@@ -56,9 +56,9 @@ static struct run *await_job(struct ps_region *r)
     return NULL;
 }
 
-/* Returns the weight of a contribution: the number of samples behind it, if the present workers
- * made all its steps. It needs no factor for fragments, whose turns are equally far apart in all
- * regions. */
+/* Returns the weight of a contribution: the number of samples that it is computed from, if the
+ * present workers made all its steps. It needs no factor for fragments, whose turns are equally far
+ * apart in all regions. */
 static float weigh_contribution(const struct ps_region *r)
 {
     struct run *run = region_run(r);

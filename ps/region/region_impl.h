@@ -28,8 +28,8 @@ struct adoptions {
 };
 
 struct ps_region {
-    struct ps_region_config asked; /* config in steps of a worker */
-    struct ps_region_config cfg;   /* config in versions; valid once the job is known */
+    struct ps_region_config asked; /* config as given, in steps of a worker */
+    struct ps_region_config cfg;   /* config converted to versions; valid once the job is known */
     int64_t steps_each;            /* steps of a worker that make a version, at least 1 */
     struct outer_hooks outer;
     struct service *service;
@@ -43,8 +43,8 @@ struct ps_region {
     int stopping, done;
     char waits_for[STATUS_WAITING_BYTES]; /* awaited programs of the parent group; empty: none */
     struct net_exchange *x;
-    struct piece *next; /* pieces since the region went back to a checkpoint; or NULL */
-    struct checkpoint_parent_version next_restored; /* record of the last plan's checkpoint */
+    struct piece *next; /* states of chunks since the region went back to a checkpoint; or NULL */
+    struct checkpoint_parent_version next_restored; /* version in the last plan's checkpoint */
     uint64_t planned;                               /* generation of the last plan */
     /* number of job starts so far; nonzero: all servers have had values since the last start */
     int n_first, has_first;
@@ -88,7 +88,7 @@ struct run *region_run(const struct ps_region *r);
 bool region_rewind_is_due(const struct ps_region *r);
 /* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);
-/* Prepares the next exchange after this one has ended. Returns true if there is to be one. */
+/* Prepares the next exchange after this one has ended. Returns false if none is to follow. */
 bool region_rewind_finish(struct ps_region *r);
 /* Converts the flags' steps to versions of this job (region_job.c). The caller holds the lock. */
 void region_job_count_steps(struct ps_region *r, const struct net_job *job);
@@ -96,7 +96,7 @@ void region_job_count_steps(struct ps_region *r, const struct net_job *job);
 void region_job_make(struct ps_region *r, const struct net_job *own);
 /* Warns of a job that has too few exchanges for a good result. */
 void region_job_warn_few(const struct ps_region *r);
-/* Functions behind outer_hooks, for the chunks of all servers. The caller holds the lock. */
+/* Functions of outer_hooks, for the chunks of all servers. The caller holds the lock. */
 bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
@@ -138,13 +138,13 @@ void region_unsent_resume(struct ps_region *r);
 /* Updates waits_for (region_waits.c); only the thread of region_end_watch calls it. is_stuck: the
  * region makes no version before the parent answers. */
 void region_waits_update(struct ps_region *r, struct net_exchange *x, int is_stuck);
-/* Runs the thread that detects a parent that is not reached (region_end.c). */
+/* Runs the thread that detects that the parent cannot be reached (region_end.c). */
 void *region_end_watch(void *r);
 /* Ends the job, or the region, without the parent, which was not reached for silent_s seconds.
  * Returns when this process ends. */
 void region_end_alone(struct ps_region *r, int64_t silent_s);
 enum { REGION_NAME_BYTES = 128, REGION_TEXT_BYTES = 384 };
-/* Writes the names of the parent's servers, as many as there is room for. */
+/* Writes the names of the parent's servers, as many as fit. */
 void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES]);
 
 #endif

@@ -23,9 +23,9 @@ struct piece {
     int mixed; /* see struct outer_adoption */
     /* the parent has `sent`; the exchanging thread alone uses this, `given` and `rest` */
     bool counted;
-    uint64_t heard_in;    /* generation of another server's last report on the chunk */
-    int64_t heard;        /* twice the version in that report, plus 1 if that version waits */
-    struct buf *read;     /* value of another server's chunk, as requested */
+    uint64_t heard_in; /* generation of another server's last report on the chunk */
+    int64_t heard;     /* twice the version in that report, plus 1 if that version waits */
+    struct buf *read;  /* value of a chunk of another server, which that server sent on request */
     struct buf *proposal; /* initial value of the chunk, while `base` is in use */
     /* Steps of the parent in this round: the one that received the contribution, and the later one
      * that received the changes after it (at the job's end); -1: none. */

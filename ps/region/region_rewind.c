@@ -78,7 +78,7 @@ static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent
         return ST_NOMEM;
     region_rewind_drop_pieces(r->next, n);
     region_rewind_init_pieces(r->next, n);
-    if (r->since != r->planned) /* if they are equal, the begin of this generation is a retry */
+    if (r->since != r->planned) /* if they are equal, the start of this generation is a retry */
         r->taken_before = r->taken;
     r->since = r->planned;
     r->taken = (struct adoptions){.restored = *to};

@@ -1,7 +1,7 @@
-/* ps/region/region_unsent.c - see region.h: keeps the unsent rests of contributions (int8, int4,
- * topk) in the region's folder of checkpoints, so that they survive the server:
- * region-unsent-N.safetensors contains what the contributions to the parent's version N left
- * unsent, in one tensor for each chunk ("chunk 0", ...).
+/* ps/region/region_unsent.c - see region.h: keeps the rests of contributions that their number
+ * format (int8, int4, topk) left unsent in the region's folder of checkpoints, so that they survive
+ * the server: region-unsent-N.safetensors contains what the contributions to the parent's version N
+ * left unsent, in one tensor for each chunk ("chunk 0", ...).
  *
  * The file is written while the parent's answer is in flight. The parent reports the last version
  * that has a contribution of this region. A restarted region reads the file of that version,
@@ -97,8 +97,7 @@ static bool fits(const struct ps_region *r, const struct safetensors_entry *e, i
     return ok;
 }
 
-/* Reads the rests. `of` is the last version of the parent to which a contribution was sent whose
- * rests the file has. */
+/* Reads the rests. `of` is the parent's version whose contribution left these rests unsent. */
 static enum status read_unsent(struct ps_region *r, const char *path, int64_t of,
                                char why[SAFETENSORS_WHY_BYTES])
 {

@@ -20,7 +20,7 @@ bool admission_waits_for_first(struct service *s, const struct net_join *req, ch
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
         return false;
-    /* the job's steps do not follow from its own part of the data */
+    /* true: the number of the job's steps does not follow from this worker's part of the data */
     int follows = req->job.data.own && req->job.epochs > 0;
     if (s->has_all_steps && job_local_steps(&req->job) > 1 && !follows)
         return false;
@@ -78,7 +78,7 @@ static int count_formats(struct admission_formats *f, int64_t now_ns)
 
 /* Finds the format for a job of this mode. Returns true if the format is fixed, by a checkpoint or
  * by the flags of a member. *by is that member, or if the format is not fixed, the member with the
- * slowest line; -1: a checkpoint's format, or no request. */
+ * slowest connection; -1: a checkpoint's format, or no request. */
 static bool find_format(const struct admission_formats *f, int in_lockstep,
                         struct admission_format *out, int *by)
 {

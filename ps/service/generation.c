@@ -128,7 +128,7 @@ static struct run *keep_holder(struct run *r, struct run *old)
     return old;
 }
 
-/* Puts the run in the old one's place and returns the runs that no server needs any more. */
+/* Replaces the old run by this one, and returns the runs that no server needs any more. */
 static struct run *swap_runs(struct service *s, struct run *r, int *over)
 {
     pthread_mutex_lock(&s->lock);

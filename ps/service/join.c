@@ -167,8 +167,8 @@ static bool is_of_other_ps0(const struct run *r, const struct net_join *req)
     return req->generation > 0 && req->ps0 && req->ps0 != r->plan->ps0;
 }
 
-/* Returns true if the joiner was in a generation above this server's, or in the generation with the
- * same number of another ps 0. */
+/* Returns true if the joiner was in a generation above this server's, or in a generation of another
+ * ps 0 with the same number. */
 static bool is_behind(const struct run *r, const struct net_join *req)
 {
     return req->generation > r->generation ||
@@ -499,7 +499,8 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
                              : generation_make_first_plan(s, &first, why, why_bytes);
 }
 
-/* Stores the worker's text on its data. If memory is lacking, the previous text stays. */
+/* Stores the text in which the worker describes its data. If memory is lacking, the previous text
+ * stays. */
 static void keep_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->trained_on_lock);

@@ -7,7 +7,7 @@
 #include "checkpoint/manifest.h"
 #include "net/wire/plan.h"
 
-/* The first plan of a job. Its members are member[n_members], or 0 to the job's workers - 1 if
+/* The first plan of a job. Its members are member[n_members], or 0 to n_workers - 1 of the job if
  * `member` is NULL. `from` is the checkpoint that the job resumes from; NULL: the job begins at its
  * first step. */
 struct planner_first {
@@ -42,11 +42,11 @@ struct planner_next {
 };
 enum status planner_make_next(const struct planner_next *n, struct net_plan **out);
 
-/* Adapts a CHECKPOINT plan to servers that cannot read all files: reads[file * servers + server]
- * is nonzero if the server can read the file. A chunk whose server cannot read it moves to the
- * server with the fewest elements among those that can. Returns ST_NOT_FOUND, without a log
- * line, if no server can read all files of a chunk (a chunk that was cut differently may lie in
- * several files). */
+/* Adapts a CHECKPOINT plan to servers that cannot read all files: reads[file * servers + server] is
+ * nonzero if the server can read the file. A chunk whose server cannot read it moves to the server
+ * with the fewest elements among those that can. Returns ST_NOT_FOUND, without a log line, if no
+ * server can read all files of a chunk (a chunk that was cut differently may be in several
+ * files). */
 enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                              const unsigned char *reads);
 

@@ -47,7 +47,7 @@ struct run {
     struct square_sender *squares; /* NULL: the server sends no norms */
     struct member *members;        /* [ranks] members; the service's lock guards them */
     _Atomic int64_t *heard_ns;     /* [ranks] time of the member's last piece; 0: none */
-    bool has_chunks0;              /* ps 0 has chunks, so that members send pieces to it */
+    bool has_chunks0;              /* ps 0 has chunks, so members send pieces to it */
     /* nonzero: all members are done; the service's lock guards this and the fields below */
     int ended;
     struct run *older; /* run before this one, while another server may need it; a reference */
@@ -58,11 +58,13 @@ struct run {
 
 struct run_config {
     const struct net_plan *plan;
-    const char *address;                      /* address of this server */
-    struct store_config store;                /* all but the fields that the plan sets */
-    const struct checkpoint_restore *restore; /* CHECKPOINT: source of the values */
-    struct run *before;         /* MEMORY: this server's run of plan->before; NULL: none */
-    struct shard_fetch *gather; /* MEMORY: object that fetches; borrowed for the call */
+    const char *address;       /* address of this server */
+    struct store_config store; /* all but the fields that the plan sets */
+    /* plan source CHECKPOINT: checkpoint with the values */
+    const struct checkpoint_restore *restore;
+    struct run *before; /* plan source MEMORY: this server's run of plan->before; NULL: none */
+    /* plan source MEMORY: object that fetches chunks; borrowed for the call */
+    struct shard_fetch *gather;
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);

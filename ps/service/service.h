@@ -28,12 +28,12 @@ struct service_config {
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     bool serve;            /* another job may follow one that is done */
     bool shared_memory;    /* workers on this host may share memory with this server */
-    struct thread_pool *threads; /* this and the next: as in struct store_config */
+    struct thread_pool *threads; /* this field and the next: see struct store_config */
     size_t long_bytes;
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
-    bool no_ticker;                  /* no thread and no such lines */
+    bool no_ticker;                  /* no thread that logs these lines */
     const struct outer_hooks *outer; /* hooks for stores at ps 0, or with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
     int fault_keep_chunks;           /* tests: the server refuses to hand chunks on */
@@ -84,7 +84,7 @@ struct generation_state {
 struct roster_entry {
     int member; /* index */
     uint64_t incarnation;
-    int64_t missing_ms; /* ms without a stream, or since its return was due; -1: it is present */
+    int64_t missing_ms; /* ms without a stream, or since the member had to return; -1: present */
     int joined;         /* the member was in this generation or an earlier one */
     int leaving;        /* the member asked to leave, or left, before the job's end */
     int failed;         /* the member left for good, with an error; `leaving` is set, too */
@@ -124,7 +124,7 @@ enum status membership_roster(struct service *s, struct roster_entry **members, 
                               struct roster_entry **waiting, int *n_waiting);
 /* Copies the text in which the last admitted member describes its data; NULL: no text. ST_NOMEM. */
 enum status join_trained_on(struct service *s, char **out);
-/* Copies the refusals of workers that are not here; the caller frees them. ST_NOMEM. */
+/* Copies the refusals of workers that are not present; the caller frees them. ST_NOMEM. */
 enum status membership_refusals(struct service *s, struct refusals **out);
 
 /* Removes a member. The first generation without the member refuses its process, but not a process

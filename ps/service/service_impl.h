@@ -43,7 +43,7 @@ struct admission_formats {
 struct service {
     struct service_config cfg; /* copy of the config, always with an address */
     struct stream_table *streams;
-    pthread_mutex_t change; /* held during a begin, so that there is only one at a time */
+    pthread_mutex_t change; /* held while a generation begins: only one at a time */
     pthread_mutex_t lock;   /* guards run, its members, and the fields below up to the ticker */
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first plan; written under the lock */
@@ -66,7 +66,7 @@ struct service {
     struct net_path_watch path; /* used by the ticker alone */
     pthread_t ticker;
     int has_ticker;
-    struct shard_fetch *gather; /* object that fetches for the begin in progress */
+    struct shard_fetch *gather; /* object that fetches chunks for the generation that begins */
     _Atomic uint64_t received_bytes, sent_bytes;
     struct core_turns turns;         /* counts the members on this host as busy */
     pthread_mutex_t trained_on_lock; /* guards trained_on; a holder locks nothing else */
@@ -92,7 +92,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
 
 /* Functions of the handler in membership.c. */
 void membership_leave(void *ctx, const struct net_leave *leave);
-/* Notes that a stream closed, so that its member has no stream. */
+/* Notes that a stream has closed: its member has no stream now. */
 void membership_forget_stream(struct service *s, uint64_t stream);
 /* Returns true if the operator removed this process (membership_remove). The caller holds the
  * lock. */

@@ -37,7 +37,7 @@ struct shard_fetch {
     struct fetch_client *client; /* NULL: no fetch in progress */
 };
 
-/* State of one run. */
+/* State of one call of shard_fetch_run. */
 struct fetching {
     struct shard_fetch *g;
     const struct shard_fetch_request *r;

@@ -28,7 +28,7 @@ struct peer {
     int has_thread;
     double *square; /* [n] the thread's own copy of the squares that it sends */
 
-    /* Fields of the thread. */
+    /* The fields that the thread alone uses. */
     int64_t sent; /* last step that the peer accepted */
     int64_t again_ms, line_ns;
 };

@@ -96,7 +96,8 @@ static int64_t lowest_clock(const struct store *s, const struct chunk_state *c)
     return lowest;
 }
 
-/* Returns the largest clock with which a member still receives answers; INT64_MAX: no limit. */
+/* Returns the largest clock (number of counted contributions) with which a member still receives
+ * answers; INT64_MAX: no limit. */
 static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
 {
     if (s->mode != CONSISTENCY_SSP || c->version >= s->job.train_steps)
@@ -146,7 +147,7 @@ void answer_defer(struct chunk_state *c, const struct arrival *a)
     int64_t step = (int64_t)a->piece->step;
     w->push_from = a->from;
     if (w->pusher == a->head->incarnation && w->push_step == step)
-        return; /* it waits already */
+        return; /* the member waits already */
     w->pusher = a->head->incarnation;
     w->push_step = step;
     w->push_kind = PIECE_APPLIED;

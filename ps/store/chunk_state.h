@@ -72,7 +72,7 @@ struct chunk_state {
 
 struct store {
     struct store_config cfg;
-    struct net_job job; /* job, except n_workers: members join and leave */
+    struct net_job job; /* the job; n_workers is not used, since members join and leave */
     enum consistency_mode mode;
     int n_members, lockstep;
     struct ps_pool *pool;

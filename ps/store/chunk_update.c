@@ -95,7 +95,8 @@ static size_t run(struct store *s, struct chunk_state *c, bool has_turn, uint32_
 {
     struct ps_update *u = &c->update.pass;
     int64_t begin = trace_begin();
-    u->threads = has_turn ? NULL : s->cfg.threads; /* all cores have their own work */
+    /* has_turn: all cores are busy with other work */
+    u->threads = has_turn ? NULL : s->cfg.threads;
     size_t bad = ps_update_run(u, crc);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     if (has_turn)
@@ -108,7 +109,7 @@ static void note_results(struct chunk_state *c, struct chunk_version *next)
 {
     const struct ps_update *u = &c->update.pass;
     count_idle(c, next);
-    if (u->sum || u->n_terms > 0) /* otherwise it equals the version before */
+    if (u->sum || u->n_terms > 0) /* otherwise the new version equals the version before */
         diverged_note(c, u->not_finite);
 }
 

@@ -42,7 +42,7 @@ enum verdict_kind {
 
 struct verdict {
     enum verdict_kind kind;
-    int slot; /* COUNT: below the number of contributions of a version */
+    int slot; /* COUNT: number of the contribution in its version, from 0 */
 };
 
 struct verdict consistency_verdict(enum consistency_mode mode, const struct consistency_push *p);

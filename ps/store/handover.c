@@ -102,7 +102,7 @@ void handover_drop(struct handover_chunk *t)
     *t = (struct handover_chunk){.version = -1};
 }
 
-/* Sets the chunk's first version, and replaces any that it had. */
+/* Sets the chunk's first version, and replaces any version that it had. */
 static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t version)
 {
     pthread_mutex_lock(&c->lock);

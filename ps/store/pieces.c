@@ -53,8 +53,8 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
     return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
 }
 
-/* Returns true if the piece has no marks of gradients that it lacks, or may have them, and copies
- * them to `lacking`; otherwise *answer contains the reason. */
+/* Returns true if the piece has no marks of gradients that it lacks, or may have such marks, and
+ * copies them to `lacking`; otherwise *answer contains the reason. */
 static bool check_lacking(const struct store *s, const struct chunk_state *c,
                           const struct net_piece *piece, uint8_t lacking[LACKING_MAX_BYTES],
                           struct store_answer *answer)
@@ -407,7 +407,7 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
                          struct store_answer *answer)
 {
     bool is_read = c->pending == CHUNK_PENDING_UPDATE && a->piece->kind == PIECE_PUSH;
-    if (c->is_stopped && is_read) /* REBASE follows, see handover.c */
+    if (c->is_stopped && is_read) /* the answer REBASE follows, see handover.c */
         answer_defer(c, a);
     else if (c->is_stopped)
         answer->kind = PIECE_REBASE;

@@ -24,8 +24,9 @@ struct ps_pool {
     _Atomic bool closed;    /* the owner has ended, and nothing is kept */
     _Atomic bool is_logged; /* a log line reported that the segment has no memory */
     struct shelf *shelves;
-    struct segment *segment;   /* NULL: none */
-    _Atomic int segment_users; /* the owner, and every buffer of the segment in use */
+    struct segment *segment; /* NULL: none */
+    /* number of users: the owner, and each buffer of the segment in use */
+    _Atomic int segment_users;
 };
 
 static void pool_unref(struct ps_pool *pool)

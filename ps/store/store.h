@@ -48,14 +48,14 @@ struct store_config {
     const struct chunks *chunks; /* borrowed until destroy */
     const struct net_job *job;   /* copied */
     const int *server;           /* shard map, n_chunks; read by create alone */
-    int self;                    /* this server's number in it */
+    int self;                    /* this server's number in the shard map */
     int n_members;               /* 0: job->n_workers; another number if members joined or left */
     const int *member; /* members' indices for log lines, by rank; borrowed; NULL: 0, 1, ... */
     uint64_t generation;
     /* If chunks advance independently: first sample to assign (samples.h), unless the chunks bring
      * a list. */
     uint64_t position;
-    int64_t max_bytes;                /* limit of the memory that create allocates */
+    int64_t max_bytes;                /* limit on the memory that create allocates */
     const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* wait in ms above which a step gets a log line; 0: no lines */
     /* Called if the servers clip by the norm: passes the sum of squares of each of this server's
@@ -104,8 +104,8 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
                  uint64_t from, int64_t now_ns, struct store_answer *answer);
 
 /* Receives the sums of squares of another server's chunks at a step, for clipping by the norm. If
- * these are the last missing squares of the step, its updates begin. `why` is set for LATER and
- * REFUSED. */
+ * these are the last missing squares of the step, the step's updates begin. `why` is set for LATER
+ * and REFUSED. */
 enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
                                          char why[CONTROL_TEXT_BYTES]);
 

@@ -1,8 +1,9 @@
 /* ps/store/stragglers.c - see stragglers.h. A step's chunks report one by one, from any thread; the
- * thread of the last report books the step. The reports of the next step cannot arrive before that
- * (I4). A client that violates this can only distort the figures, since the ring has room for a few
- * steps. The longest wait of a step is one atomic word, with the wait in the high bits and the
- * member in the low bits, so that the larger word has the longer wait. */
+ * thread of the last report books the step (adds it to the members' totals). The reports of the
+ * next step cannot arrive before that (I4). A client that violates this can only distort the
+ * figures, since the ring has room for a few steps. The longest wait of a step is one atomic word,
+ * with the wait in the high bits and the member in the low bits, so the larger word has the longer
+ * wait. */
 #include "ps/store/stragglers.h"
 #include "base/log.h"
 #include <inttypes.h>

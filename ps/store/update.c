@@ -115,8 +115,8 @@ static bool next_part(const struct ps_update_params *p, size_t first, size_t n, 
     return true;
 }
 
-/* Sets the rounding residuals of the parameters that stay: to 0 if from is NULL, else to those
- * of the block in `from`. */
+/* Sets the rounding residuals of the parameters that keep their value: to 0 if from is NULL, else
+ * to those of the block in `from`. */
 static void set_residuals(const struct ps_update *u, size_t first, size_t n, const float *from)
 {
     struct part part = {.n = 0};

@@ -21,16 +21,18 @@ struct ps_term {
     struct net_payload payload;
     float weight;
     float limit;          /* limit of magnitudes in `arrived`; 0: any finite value */
-    struct net_span span; /* place of a payload that lies in a copy */
+    struct net_span span; /* place of a payload that is in a copy */
 };
 
 /* The parameters of a chunk, if their updates differ. */
 struct ps_update_params {
     const struct net_param *param; /* [n] in their order; `param` of the update is the first */
     int n;
-    int64_t first;          /* element offset of the chunk in the flat block of all parameters */
-    const uint8_t *lacking; /* marks of the parameters that stay (lacking.h); NULL: none */
-    const uint64_t *idle;   /* [n] updates in which the parameter stayed; NULL: none */
+    int64_t first; /* element offset of the chunk in the flat block of all parameters */
+    /* marks of the parameters that keep their value (lacking.h); NULL: none */
+    const uint8_t *lacking;
+    /* [n] numbers of updates in which the parameter had no gradient; NULL: none */
+    const uint64_t *idle;
     const struct optim_config *optim;
     uint64_t step, since; /* arguments of optim_begin_scaled; `since` without the idle updates */
     struct optim_factors factors; /* the same for all parameters of a chunk */

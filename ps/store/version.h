@@ -15,8 +15,8 @@ struct chunk_version {
     struct buf *value; /* value in fp32; NULL: there is no such version */
     struct buf *wire;  /* bytes in `dtype` */
     struct buf *slots; /* slots of the optimizer, one after the other; NULL: none, or released */
-    /* uint64_t for each parameter of the chunk: updates in which it stayed, as no contribution had
-     * a gradient for it, so that Adam does not count them; NULL: all are 0 */
+    /* uint64_t for each parameter of the chunk: number of updates in which no contribution had a
+     * gradient for it, and which Adam therefore does not count; NULL: all are 0 */
     struct buf *idle;
     enum dtype dtype;
     bool kept;       /* equal to the version before, since the chunk had no turn (fragments.h) */
