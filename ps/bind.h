@@ -8,7 +8,7 @@
 enum { BIND_BYTES = 300 };
 
 /* Writes the address of --bind=HOST or HOST:PORT; the server's own address host:port supplies a
- * missing port. bind NULL or empty: copies own. */
+ * missing port. bind NULL or empty: copies `own`. */
 enum status ps_bind_address(const char *bind, const char *own, char out[BIND_BYTES]);
 
 #endif

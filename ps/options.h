@@ -46,7 +46,7 @@ struct ps_options {
     int64_t save_steps, save_secs;
     int64_t keep_checkpoint_max;      /* 0: all */
     int64_t worker_timeout;           /* seconds */
-    int64_t min_workers, max_workers; /* min 0: not given */
+    int64_t min_workers, max_workers; /* min_workers 0: not given */
     int log_stragglers;
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */

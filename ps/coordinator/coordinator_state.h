@@ -35,18 +35,18 @@ struct coordinator_server {
     uint64_t claim;      /* term of another ps 0 that the server reported; 0: none */
     uint64_t unreadable; /* generation whose checkpoint the server cannot read; 0: none */
     int obeyed;          /* the server has obeyed a reply of this ps 0 */
-    uint64_t call, seen; /* unanswered call of the server, 0: none; last reply that it received */
+    uint64_t call, seen; /* call: unanswered call, 0: none; seen: last reply that it received */
     uint64_t serial;     /* serial number of the server's last request */
     /* awake clock: last contact; first call of this incarnation; last call */
     int64_t heard, first, called;
     int64_t claimed; /* awake clock: time until which no other process may use this address */
-    /* the server asked to leave; an operator drained it; it counts as gone */
+    /* leaving: the server asked to leave; drained: by an operator; forgotten: counts as gone */
     int leaving, drained, forgotten;
     int given_up;            /* an operator ended the wait for its chunks */
     uint64_t stop;           /* last Stop that the server carried out */
     int stopped;             /* the server has completed that Stop */
     int64_t lowest, highest; /* versions of the server's chunks */
-    /* numbers of checkpoints that the server requested; of those accepted; of those answered */
+    /* numbers of the server's requests for a checkpoint: sent, accepted, answered */
     uint64_t wanted, accepted, given;
     uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
     int phase;
@@ -105,14 +105,14 @@ struct coordinator_state {
 
     enum coordinator_phase phase;
     enum coordinator_pending pending;
-    uint32_t op, epoch_op; /* numbers of orders: of the pending work, of DISK_EPOCH; 0: none */
+    uint32_t op, epoch_op; /* numbers of disk orders: pending work; DISK_EPOCH; 0: none */
     int64_t pending_since;
-    enum status failed, epoch_failed; /* errors of the last find or plan, and of the last epoch */
+    enum status failed, epoch_failed; /* errors: last FIND or plan; last record of an epoch */
     /* awake clock: earliest next attempt of the pending work; of DISK_EPOCH */
     int64_t not_before, epoch_at;
 
     int64_t train_steps, first_step;    /* last and first step of the job */
-    int lockstep, lives_on, from_start; /* from_start: no checkpoint existed */
+    int lockstep, lives_on, from_start; /* from_start: no checkpoint existed when the job began */
     /* generations: of the plan in force; settled last; that the next plan continues, 0: none */
     uint64_t generation, settled, base;
     /* numbers of members and of servers in the plan in force, or in the first list */

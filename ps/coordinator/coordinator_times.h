@@ -27,7 +27,7 @@ enum {
     WRITE_MS = 300000, /* time from the first file to the last, and for the manifest */
     BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
     LOOK_MS = 1000,    /* most time by which the awake clock advances from one event to the next */
-    STEP_MS = 500,     /* longest interval between two events (the next is a TIMER) */
+    STEP_MS = 500,     /* longest time without an event: then a TIMER follows */
     REFUSE_MS = 10000, /* time for which a worker that did not reach a server may not join */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };

@@ -12,7 +12,7 @@ struct best_evaluation {
     int known;
     uint64_t generation; /* generation of the checkpoint */
     int64_t step;
-    double loss, accuracy; /* loss: finite */
+    double loss, accuracy; /* mean loss, always finite; share of correct samples */
     struct job_validation data;
 };
 

@@ -78,7 +78,8 @@ enum coordinator_server_kind {
 struct coordinator_server_view {
     int number;                        /* number in the plan in force; -1: the plan lacks it */
     enum coordinator_server_kind kind; /* NONE: the status has no line for the server */
-    int64_t heard_ms, up_ms;           /* time since its last call, its first; -1: never */
+    /* time since the server's last call; since its first call; -1: never */
+    int64_t heard_ms, up_ms;
 };
 void coordinator_view_server(const struct coordinator_state *c, int server,
                              struct coordinator_server_view *out);

@@ -31,7 +31,8 @@ struct follower_start {
 struct follower_store {
     uint64_t generation; /* 0: no job */
     uint64_t ps0;        /* incarnation of the ps 0 that made the plan */
-    int stopped, ended;  /* no step is made any more; all members made all steps and left */
+    /* stopped: no step is made any more; ended: all members made all steps and left */
+    int stopped, ended;
     int64_t lowest, highest;
     uint64_t unreadable; /* see struct net_control */
 };
@@ -112,7 +113,7 @@ struct follower {
     int64_t now;
     uint64_t leader, epoch; /* incarnation and epoch of ps 0; 0: no reply yet */
     uint64_t seen, serial;
-    /* last checkpoint order; the order that the writer has */
+    /* last checkpoint order of ps 0; last order that the writer has received */
     uint64_t order, taken, order_generation;
     int64_t order_step;
     uint64_t stop, settled, applying;

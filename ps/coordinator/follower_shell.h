@@ -40,7 +40,7 @@ enum status follower_shell_create(const struct follower_shell_config *cfg,
                                   struct follower_shell **out);
 enum status follower_shell_start(struct follower_shell *f);
 void follower_shell_stop(
-    struct follower_shell *f); /* afterwards it uses the writer no more; NULL is allowed */
+    struct follower_shell *f); /* ends all use of the writer; NULL is allowed */
 void follower_shell_destroy(struct follower_shell *f);
 void follower_shell_wake(
     struct follower_shell *f); /* workers, the writer or the store have changed */

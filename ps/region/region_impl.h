@@ -61,19 +61,19 @@ struct ps_region {
     int64_t gate_since_ns; /* time at which the last adopted chunk began to wait; 0: none */
     int64_t waited_ns;     /* total time that workers waited for the parent */
     int64_t slots_since;   /* version at which the optimizer's slots were zero */
-    struct adoptions taken, taken_before; /* adoptions; before: of generations below `since` */
+    struct adoptions taken, taken_before; /* taken_before: adoptions of generations below `since` */
     uint64_t since;
     struct checkpoint_parent_version adopting; /* version in `base`, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;   /* [n_chunks] */
     float *base;            /* values of the parent's version `step`; at first the region's own */
-    float *before, *change; /* copy of `base` at the start of the round; the contribution */
+    float *before, *change; /* before: `base` at the start of the round; change: contribution */
     /* The exchanging thread owns the fields below. */
     struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
     int64_t gate, n_gates; /* number of gates that were passed; number of gates of the job */
-    int64_t held, step;    /* parent's versions: that the region is based on; that in `base` */
+    int64_t held, step;    /* parent's versions: held: base of own values; step: in `base` */
     int64_t parent_has;    /* last version with a contribution of the region; 0: none */
     int64_t last_counted;  /* value of parent_has at the region's last join to the parent group */
     float weight;          /* weight of a contribution */

@@ -15,7 +15,7 @@ enum { END_MS = 2000 }; /* longest wait for a file that is no longer needed */
 struct checkpoint_writer {
     struct checkpoint_writer_config cfg;
     struct shard_writer *writer;
-    int server, n_servers; /* number of this server, and of servers, in the last order */
+    int server, n_servers; /* number of this server, and number of servers, in the last order */
     char home[FOLDER_ID_BYTES];
 };
 

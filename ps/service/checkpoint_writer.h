@@ -14,7 +14,7 @@ struct checkpoint_writer_state {
     uint64_t order; /* number of the last order; 0: none yet */
     uint64_t generation;
     int64_t step;
-    /* server's number in the plan, and servers of the plan, for the file's name */
+    /* number of this server, and number of servers, in the plan: parts of the file's name */
     int server, n_servers;
     enum part_phase phase;
     struct safetensors_written file; /* set in the phase WRITTEN */

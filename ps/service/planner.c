@@ -21,7 +21,7 @@ static enum status set_members(struct net_plan *p, const int *member, int n)
     return ST_OK;
 }
 
-/* Copies the contributions as they were at the plan's first step. */
+/* Copies the record of each member's last contribution before the plan's first step. */
 static enum status set_contributed(struct net_plan *p, const struct net_contribution *list, int n)
 {
     enum status st = net_plan_contributions_copy(list, n, &p->contributed);

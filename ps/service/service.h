@@ -44,7 +44,7 @@ struct service_config {
      * the call. The worker retries, or is refused with a reason in `why`. NULL: makes the plan. */
     enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*roster_changed)(void *ctx); /* the state or the roster changed */
-    /* These are used like the functions of net_server_handler. */
+    /* Callbacks with the same rules as the functions of net_server_handler. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
     void (*control_closed)(void *ctx, uint64_t call);

@@ -23,7 +23,7 @@ enum {
 struct kept {
     uint64_t before, ps0;
     int64_t step;
-    int n;                        /* chunks of the job; 0: nothing is kept */
+    int n;                        /* number of chunks of the job; 0: nothing is kept */
     struct handover_chunk *chunk; /* [n] chunks; value NULL: not kept */
 };
 
@@ -46,7 +46,8 @@ struct fetching {
 
     /* Fields for the present holder. */
     const char *from;
-    int n, n_here, n_new; /* number of chunks; number here; number that arrived in this run */
+    /* numbers of chunks: to request; of those, here already; arrived in this run */
+    int n, n_here, n_new;
     double mb, mb_here;
     int64_t line_ns; /* time of the next line */
 };

@@ -20,7 +20,7 @@ struct stream_table {
     pthread_mutex_t lock; /* guards free and places' next_free; held to add a place */
     int free;             /* first free place, or -1 */
     _Atomic int n_places;
-    struct place *places[STREAM_TABLE_MAX]; /* [n_places]; not set from there on */
+    struct place *places[STREAM_TABLE_MAX]; /* [n_places]; the entries after these are not set */
 };
 
 enum status stream_table_create(struct stream_table **out)

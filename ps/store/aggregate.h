@@ -40,8 +40,9 @@ struct aggregate {
     bool summed;       /* the sum has a contribution with a payload */
     bool weighted;     /* a contribution of weight above 0 was counted */
     bool lacks;        /* all contributions of weight above 0 lack the gradient of a parameter */
-    uint8_t *lacking, *unused; /* marks of these gradients, if `lacks`; buffer for the next marks */
-    int64_t since_ns;          /* time of this step's first contribution */
+    /* lacking: marks of these gradients, if `lacks`; unused: buffer for the next marks */
+    uint8_t *lacking, *unused;
+    int64_t since_ns;              /* time of this step's first contribution */
     struct aggregate_copy *parked; /* [n_members] */
     /* Once all arrived: the contributions with a payload that are not in the sum, see ps_update.
      * They borrow the payload passed to add, or the copies. */

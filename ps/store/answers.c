@@ -257,8 +257,8 @@ static int collect_owed(struct store *s, struct chunk_state *c, int *from, struc
     return n;
 }
 
-/* Sets the version in the answer that all targets of the same kind share, unless an earlier
- * target has set it. */
+/* Makes the answer for a target. All targets that receive the version in the same form share one
+ * answer, which the first of them makes. */
 static void answer_target(const struct store *s, struct chunk_state *c, const struct target *t,
                           struct store_answer *answer)
 {

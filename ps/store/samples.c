@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct ps_samples {
-    uint64_t batch, next; /* samples of a batch; first sample that was never assigned */
+    uint64_t batch, next; /* number of samples of a batch; first sample that was never assigned */
     int n_members;
     uint64_t *in_hand;       /* [n_members] 1 + the first sample of a member's batch; 0: no batch */
     int *counted, n_counted; /* members whose batches make the next version */

@@ -226,7 +226,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     const void *out = value;
     if (u->wire)
         out = encode_block(u, first, value, n);
-    else if (u->residual) /* sent unencoded: there is no residual */
+    else if (u->residual) /* the value is sent without encoding, so there is no residual */
         memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
     if (p->sums)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
@@ -236,7 +236,8 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         p->not_finite = first + not_finite;
     float limit =
         u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
-    /* a finite value shows that the elements are finite, but not if there are limits or clipping */
+    /* a finite value shows that the elements of `arrived` are finite, unless limits or clipping
+     * apply */
     int may_be = not_finite < n || limit < FLT_MAX || u->step.clip > 0;
     size_t bad = u->arrived < 0 || !may_be ? n : finite_first_above(u->dtype, src, n, limit);
     if (bad < n && p->bad == SIZE_MAX)
