@@ -38,7 +38,7 @@ enum status checkpoint_folder_make(const char *path)
         LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
         return st;
     }
-    if (stat(path, &s) != 0) { /* it has disappeared since, or its disk fails */
+    if (stat(path, &s) != 0) { /* the folder disappeared after its creation, or its disk fails */
         enum status st = errno == ENOENT ? ST_IO : status_of_errno(errno);
         LOG_E("--checkpoint_dir: %s cannot be read: %s", path, strerror(errno));
         return st;

@@ -99,10 +99,10 @@ struct checkpoint_sweep {
     const struct checkpoint_lease *owner; /* NULL: the folder has no lease to check */
     int keep;                             /* number of newest readable checkpoints to keep, besides
                                              those that cannot be read now; 0: all */
-    /* checkpoints to keep, too; generation 0: none. base: the current plan resumes from it; found:
-     * the next plan will resume from it */
+    /* checkpoints to keep, too; generation 0: none. writing: being written now; base: the current
+     * plan resumes from it; found: the next plan will resume from it */
     struct checkpoint_id writing, base, found;
-    struct checkpoint_id best;     /* best one in the folder (best.h); set by the sweep */
+    struct checkpoint_id best;     /* best checkpoint of the folder (best.h); set by the sweep */
     struct checkpoint_id given_up; /* cancelled checkpoint, whose files may still be finished */
 };
 /* Removes the oldest manifests beyond `keep` and then their files, files that no manifest names,

@@ -332,7 +332,8 @@ static struct net_job adapt_job(const struct checkpoint_manifest *m, const struc
     job.asked_steps = 0; /* the new run determines again whether it ends early */
     job.epochs = other->epochs;
     job.optim.total_steps = other->optim.total_steps;
-    if (is_part_of_each(&m->job)) /* the default, which depends on the number of workers */
+    /* the rate is the default, which depends on the number of workers */
+    if (is_part_of_each(&m->job))
         job.optim.learning_rate = other->optim.learning_rate;
     if (shard_may_differ(&job.data, &other->data))
         job.data.own = other->data.own;

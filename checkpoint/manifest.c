@@ -173,7 +173,7 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
                   "step", (json_int_t)m->step, "generation", (json_int_t)m->generation, "job",
                   job_to_json(&m->job), "chunk_bytes", (json_int_t)m->chunks->chunk_bytes,
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
-    if (root && m->trained_on) /* if it is not UTF-8, this fails and leaves it out */
+    if (root && m->trained_on) /* a text that is not UTF-8 is left out: json_string() fails */
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
     if (!root || ((!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))
@@ -497,7 +497,7 @@ static enum status no_memory(char why[MANIFEST_WHY_BYTES])
     return ST_NOMEM;
 }
 
-/* Explains errno, and returns its status. */
+/* Writes to `why` a sentence that explains errno, and returns errno's status. */
 static enum status explain_unread(char why[MANIFEST_WHY_BYTES], const char *what)
 {
     enum status st = status_of_reading(errno);

@@ -47,7 +47,7 @@ void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_se
 
 enum checkpoint_name_kind {
     CHECKPOINT_NAME_OTHER,        /* no file of a checkpoint */
-    CHECKPOINT_NAME_MANIFEST,     /* manifest, also one about to be removed: `old` */
+    CHECKPOINT_NAME_MANIFEST,     /* manifest; `old`: it is about to be removed */
     CHECKPOINT_NAME_FILE,         /* file of a server */
     CHECKPOINT_NAME_TEMPORARY,    /* unfinished file of a server, or unfinished manifest */
     CHECKPOINT_NAME_TEMPORARY_OF, /* unfinished other file of the folder */

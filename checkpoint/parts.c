@@ -13,7 +13,7 @@
 struct found {
     struct checkpoint_part part;
     bool unread;    /* the file could not be read now, but may be good */
-    bool whole;     /* size and header fit */
+    bool whole;     /* size and header are as expected */
     bool mine;      /* no other server is known to have written the file */
     bool temporary; /* the file is unfinished */
     char name[NAME_MAX + 1];

@@ -15,7 +15,7 @@
 
 static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
-    char copy[SAFETENSORS_WHY_BYTES]; /* `text` may lie in `why` */
+    char copy[SAFETENSORS_WHY_BYTES]; /* `text` may be a part of `why` */
     snprintf(copy, sizeof copy, "%s", text);
     snprintf(why, MANIFEST_WHY_BYTES, "%s %s", file, copy);
     return ST_CORRUPT;
