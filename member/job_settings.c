@@ -233,7 +233,7 @@ enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char 
 void job_settings_warn_few(const struct net_job *job)
 {
     int64_t each = job_in_lockstep(job) || job->n_workers < 1 ? 1 : job->n_workers;
-    int64_t n = job->train_steps / each; /* exchanges of one worker */
+    int64_t n = job->train_steps / each; /* number of exchanges of one worker */
     if (job_local_steps(job) > 1 && job->n_workers > 1 && job->train_steps > 0 &&
         n < JOB_FEW_EXCHANGES)
         LOG_W(

@@ -38,9 +38,9 @@ static const float MOST_PARTS = 1.5f; /* measured: four workers with 0.5 each di
 
 /* Gradients that the steps of a chunk's round lack so far. */
 enum round_lacks {
-    ROUND_EMPTY, /* no step has a weight above 0 */
-    ROUND_LACKS, /* the marks are those that all steps have */
-    ROUND_WHOLE, /* a step had all gradients */
+    ROUND_EMPTY, /* no step of the round had a weight above 0 */
+    ROUND_LACKS, /* all steps so far lack the marked gradients */
+    ROUND_WHOLE, /* a step of the round had all gradients */
 };
 
 struct rounds {
@@ -192,7 +192,7 @@ static enum status rounds_pull(void *ctx, int chunk, int64_t step)
 {
     struct rounds *r = ctx;
     pthread_mutex_lock(&r->lock);
-    r->round[chunk] = -1; /* the wait for the chunk begins its round */
+    r->round[chunk] = -1; /* the next wait for the chunk begins the chunk's round */
     pthread_mutex_unlock(&r->lock);
     return r->servers.ops->pull(r->servers.ctx, chunk, step / r->n_steps);
 }
