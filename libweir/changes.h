@@ -7,8 +7,8 @@
 
 /* Returns true if the change by own local steps may replace the values (arrays.c). */
 bool weir_changes_in_place(const struct weir *w);
-/* Computes the contribution of the parameter's elements [first, first + n): the change of the
- * values to `values`, of n elements. */
+/* Computes the contribution of the parameter's elements [first, first + n): the difference between
+ * the present values and `values`, which has n elements. */
 void weir_changes_make(struct weir *w, int param, int64_t first, int64_t n, const float *values);
 /* Encodes the chunk's contribution at its own place, if the job's contributions have 16 bits and
  * the chunk's contribution replaces its values. Returns true if it did. */

@@ -26,7 +26,8 @@ int weir_fd(struct weir *w)
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID, "call weir_fd before the first weir_next");
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd >= 0 && fd < FIRST_FD) { /* the program has closed its own */
+    /* the program has closed a standard stream, whose number must stay free */
+    if (fd >= 0 && fd < FIRST_FD) {
         int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD);
         close(fd);
         fd = above;

@@ -88,7 +88,8 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
                                 CHUNKS_MAX_PARAMS);
     int64_t n = shape_elems(&shape);
     char *copy = strdup(name);
-    float *first = calloc((size_t)n, sizeof *first); /* zeros need no memory */
+    /* calloc's zeros need no memory until they are written */
+    float *first = calloc((size_t)n, sizeof *first);
     if (!copy || !first || !make_room(w)) {
         free(copy);
         free(first);

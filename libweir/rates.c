@@ -54,7 +54,7 @@ void weir_rates_begin_step(const struct weir *w)
         w->updates.ops->set_rate(w->updates.ctx, 1);
 }
 
-/* Sets the factor within a step whose first push has not begun. */
+/* Sets the factor; called within a step, before its first push has begun. */
 static int set_rate(struct weir *w, double factor)
 {
     const struct net_place *place = &w->start.place;

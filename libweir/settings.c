@@ -72,7 +72,8 @@ void settings_init(struct settings *s)
                            .job = JOB_SETTINGS_DEFAULTS,
                            .train_steps = 200,
                            .batch_size = 32};
-    s->job.wire_dtype = NULL; /* NULL means the default too, and settings_free frees texts */
+    /* the default is a static text, which settings_free must not free; NULL means the same */
+    s->job.wire_dtype = NULL;
 }
 
 void settings_free(struct settings *s)

@@ -336,7 +336,7 @@ static int begin_pull(struct weir *w, int param)
     return beside;
 }
 
-/* Ends a push or a pull, which *n counts. */
+/* Ends a push or a pull; *n is the number of such calls in progress. */
 static void end_call(struct weir *w, int *n)
 {
     pthread_mutex_lock(&w->lock);

@@ -27,7 +27,7 @@ enum {
 };
 
 enum weir_state {
-    HANDLE_NEW,      /* settings and parameters are added */
+    HANDLE_NEW,      /* the program adds settings and parameters */
     HANDLE_STARTING, /* the starter runs, or has ended (start_over) */
     HANDLE_RUNNING,
     HANDLE_STOPPED /* the reason is in `code` */
@@ -48,7 +48,7 @@ struct param {
 
 /* State of a chunk that several parameters share, or of a parameter's first chunk. */
 struct gather {
-    int n_params, n_missing;  /* parameters in the chunk; those not pushed in this step */
+    int n_params, n_missing;  /* numbers of parameters: in the chunk, not pushed in this step */
     double samples;           /* weight of the pushed parameters; below 0: none was pushed */
     int n_pushing, n_pulling; /* calls for its parameters that have not returned */
 };
@@ -72,7 +72,7 @@ struct weir {
     void *own_values, *own_gradients; /* memory of values, gradients; NULL: in the segment */
     struct segment *segment;
     struct updates updates;
-    struct updates watched;  /* report to `waiting` the servers for which this member waits */
+    struct updates watched;  /* `updates` as `waiting` sees them (waits.c) */
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
@@ -92,7 +92,7 @@ struct weir {
     int start_code; /* result of the start; LEFT: this member left; OVER: the job is over */
     struct net_start start;
     int64_t step, train_steps;
-    int in_step, n_unpushed; /* weir_next has begun the step; parameters not pushed in it */
+    int in_step, n_unpushed; /* inside a step; number of parameters not pushed in it */
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;
