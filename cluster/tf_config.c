@@ -271,7 +271,7 @@ static enum status read_cluster(struct config *c, const json_t *root, int no_tas
     if (!cluster && c->type && !evaluates && (c->index > 0 || strcmp(c->type, "ps") == 0))
         return log_wrong("cluster", "is missing, but this task needs a cluster");
     if (!cluster && !evaluates)
-        return ST_OK; /* {}, or a worker 0: nothing is described */
+        return ST_OK; /* {}, or only a task 0: the text describes no cluster */
     if (cluster)
         TRY(read_jobs(c, cluster));
     if (cluster && !task && !no_task)
