@@ -1,13 +1,14 @@
 /* tests/ps_chunk_update_test.c - updates that threads make in lockstep. The bits are those of a
  * store without threads. While an update waits for a thread, its chunk can be read, and other
  * chunks accept contributions; the lowest chunk is first. A contribution that the update refuses
- * does not count, and leaves the version and its slots as they were. A stop waits for the update.
- */
+ * does not count, and leaves the version and its slots as they were; each stream that waits for its
+ * answer receives the refusal. A stop waits for the update. */
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "base/thread_pool.h"
 #include "net/shm/segment.h"
 #include "ps/store/handover.h"
+#include "ps/store/update.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
 #include <math.h>
@@ -16,7 +17,7 @@
 #include <string.h>
 
 enum { N_CHUNKS = 3, CHUNK = 1024, N_ELEMS = N_CHUNKS * CHUNK, GENERATION = 7, MAX_SEEN = 16 };
-enum { FIRST_PROCESS = 1000, OTHER_PROCESS = 2000, WAIT_MS = 60000 };
+enum { FIRST_PROCESS = 1000, OTHER_PROCESS = 2000, OTHER_STREAM = 3000, WAIT_MS = 60000 };
 
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
 
@@ -125,20 +126,25 @@ static void await_answers(struct fixture *f, int n)
     pthread_mutex_unlock(&f->lock);
 }
 
+struct sender {
+    int member;
+    uint64_t process, stream;
+};
+
 /* Pushes a contribution in the segment; the values of each step and chunk stay where they are.
  * is_bad: the last one is not finite. */
-static enum piece_kind push(struct fixture *f, int member, uint64_t process, int chunk,
-                            int64_t step, bool is_bad)
+static enum piece_kind push_from(struct fixture *f, struct sender from, int chunk, int64_t step,
+                                 bool is_bad)
 {
     enum { STEPS = 8, MEMBERS = 2 };
     static float all[2][MEMBERS][STEPS][N_CHUNKS][CHUNK];
-    float *values = all[is_bad][member][step][chunk];
+    float *values = all[is_bad][from.member][step][chunk];
     for (int i = 0; i < CHUNK; i++)
-        values[i] = store_rig_number(member, step, chunk * CHUNK + i);
+        values[i] = store_rig_number(from.member, step, chunk * CHUNK + i);
     if (is_bad)
         values[CHUNK - 1] = INFINITY;
     const struct net_span span = {(const uint8_t *)values, CHUNK * sizeof *values};
-    const struct net_frame_head head = {GENERATION, (uint32_t)member, process};
+    const struct net_frame_head head = {GENERATION, (uint32_t)from.member, from.process};
     struct net_piece p = {.kind = PIECE_PUSH,
                           .chunk = (uint32_t)chunk,
                           .step = (uint64_t)step,
@@ -147,9 +153,16 @@ static enum piece_kind push(struct fixture *f, int member, uint64_t process, int
                           .payload = {&span, 0, span.n},
                           .memory = f->segment};
     struct store_answer a;
-    store_piece(f->store, &head, &p, process, 0, &a);
+    store_piece(f->store, &head, &p, from.stream, 0, &a);
     buf_unref(a.payload);
     return a.kind;
+}
+
+/* Pushes on the process' first stream. */
+static enum piece_kind push(struct fixture *f, int member, uint64_t process, int chunk,
+                            int64_t step, bool is_bad)
+{
+    return push_from(f, (struct sender){member, process, process}, chunk, step, is_bad);
 }
 
 static void push_all(struct fixture *f, int n_members, int64_t step)
@@ -257,6 +270,39 @@ static void other_process_sends_a_refused_contribution_again(void **state)
     close_store(&f);
 }
 
+static struct fixture *repeats; /* store whose next update is preceded by a repeated push */
+
+size_t __real_ps_update_run(struct ps_update *u, uint32_t *crc);
+size_t __wrap_ps_update_run(struct ps_update *u, uint32_t *crc);
+
+size_t __wrap_ps_update_run(struct ps_update *u, uint32_t *crc)
+{
+    const struct sender again = {0, FIRST_PROCESS, OTHER_STREAM};
+    struct fixture *f = repeats;
+    repeats = NULL;
+    if (f)
+        assert_int_equal(push_from(f, again, 0, 0, true), PIECE_NONE);
+    return __real_ps_update_run(u, crc);
+}
+
+/* The thread of the push makes the update. Before the update has read the contribution, the process
+ * sends it again on another stream: each of the two streams receives the refusal. */
+static void contribution_repeated_on_another_stream_is_refused_there(void **state)
+{
+    struct fixture f;
+    open_store(&f, 1, false);
+    repeats = &f;
+    assert_int_equal(push(&f, 0, FIRST_PROCESS, 0, 0, true), PIECE_REFUSED);
+    assert_null(repeats);
+    await_answers(&f, 1);
+    assert_int_equal(f.seen[0].kind, PIECE_REFUSED);
+    assert_int_equal(f.seen[0].from, OTHER_STREAM);
+    assert_false(f.seen[0].replaced);
+    assert_int_equal(push(&f, 0, FIRST_PROCESS, 0, 0, true), PIECE_REFUSED);
+    assert_int_equal(f.n_seen, 1); /* without a repeat there is only the direct answer */
+    close_store(&f);
+}
+
 static void *stop(void *arg)
 {
     handover_stop(arg);
@@ -305,7 +351,8 @@ static void stop_waits_for_an_update(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(threads_do_not_change_the_bits, lowest_chunk_is_first_and_no_lock_is_held,
-                     refused_contribution_changes_nothing,
-                     other_process_sends_a_refused_contribution_again, stop_waits_for_an_update);
+    return RUN_TESTS(
+        threads_do_not_change_the_bits, lowest_chunk_is_first_and_no_lock_is_held,
+        refused_contribution_changes_nothing, other_process_sends_a_refused_contribution_again,
+        contribution_repeated_on_another_stream_is_refused_there, stop_waits_for_an_update);
 }

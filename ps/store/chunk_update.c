@@ -170,11 +170,13 @@ static struct waiter uncount(const struct store *s, struct chunk_state *c, size_
     return before;
 }
 
-/* Refuses the contribution that no longer counts. w: the sender's earlier state. If `answer` is
- * NULL, an earlier piece contained the contribution. If another process of the member waits for the
- * answer to the same contribution, its stream ends, so that it sends the contribution again. */
+/* Refuses the contribution that no longer counts. w: the sender's earlier state. answer: answer to
+ * the piece that contained the contribution, on the stream `from`; NULL: an earlier piece contained
+ * it. If the member has sent the contribution again on another stream, that stream is answered,
+ * too. If another process of the member waits for the answer to the same contribution, its stream
+ * ends, so that it sends the contribution again. */
 static void refuse(const struct store *s, int member, const struct waiter *w,
-                   struct store_answer *refusal, struct store_answer *answer)
+                   struct store_answer *refusal, struct store_answer *answer, uint64_t from)
 {
     const struct net_frame_head head = {s->cfg.generation, (uint32_t)member, w->pusher};
     bool is_other = w->pusher != w->counted_by;
@@ -186,13 +188,14 @@ static void refuse(const struct store *s, int member, const struct waiter *w,
         refusal->replaced = true;
         refusal->why = "the contribution of this worker's earlier process was refused";
     }
-    if (w->pusher && (is_other || !answer))
+    if (w->pusher && (is_other || !answer || w->push_from != from))
         s->cfg.answer(s->cfg.ctx, &head, w->push_from, refusal);
 }
 
 /* Ends the update: makes the version and answers, or refuses the last contribution. answer: answer
- * to the piece that began the update; NULL: an earlier piece began it. */
-static void end(struct store *s, struct chunk_state *c, size_t bad, struct store_answer *answer)
+ * to the piece that began the update, on the stream `from`; NULL: an earlier piece began it. */
+static void end(struct store *s, struct chunk_state *c, size_t bad, struct store_answer *answer,
+                uint64_t from)
 {
     struct store_answer refusal = {.chunk = (uint32_t)c->chunk};
     struct waiter refused = {.pusher = 0};
@@ -223,7 +226,7 @@ static void end(struct store *s, struct chunk_state *c, size_t bad, struct store
     if (answers)
         answer_owed(s, c);
     if (refusal.why)
-        refuse(s, member, &refused, &refusal, answer);
+        refuse(s, member, &refused, &refusal, answer, from);
     pthread_mutex_lock(&s->updates_lock);
     if (atomic_fetch_sub(&s->n_updates, 1) == 1)
         pthread_cond_broadcast(&s->updates_ended);
@@ -241,7 +244,7 @@ static void run_part(void *ctx, int k)
 static void on_ended(void *ctx)
 {
     struct chunk_state *c = ctx;
-    end(c->update.store, c, ps_update_end(&c->update.pass, &c->next.crc32c), NULL);
+    end(c->update.store, c, ps_update_end(&c->update.pass, &c->next.crc32c), NULL, 0);
 }
 
 /* Returns the number of parts that other threads can run after the return; 0: the caller has to run
@@ -271,7 +274,7 @@ void chunk_update_launch(struct store *s, struct chunk_state *c, const struct ar
     bool has_turn = begin_turn(s, c);
     int n_parts = has_turn ? 0 : begin_parts(s, c, a);
     if (n_parts == 0) {
-        end(s, c, run(s, c, has_turn, &c->next.crc32c), answer);
+        end(s, c, run(s, c, has_turn, &c->next.crc32c), answer, a ? a->from : 0);
         return;
     }
     u->loop = (struct thread_loop){
