@@ -2,10 +2,12 @@
  * low numbers overtake other waiting chunks, many small chunks share few frames, and payloads
  * around the copy limit arrive complete. The program replaces send_queue_frame (--wrap): it counts
  * frames, and holds the frame that a client is about to send, so that all later pushes wait. It
- * also replaces clock_gettime, to let time pass. */
+ * also replaces exchange_request_next, to see that a client waits for acknowledgements, and
+ * clock_gettime, to let time pass. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/exchange/exchange.h"
+#include "net/exchange/exchange_requests.h"
+#include "net/exchange/link.h"
 #include "net/rpc/send_queue.h"
 #include "tests/check.h"
 #include "tests/net_tiny.h"
@@ -21,6 +23,7 @@ static struct {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     int closed, n_held; /* closed: nonzero while pushed frames wait; n_held: those that wait */
+    int n_stalled;      /* times that the next request had to wait for an acknowledgement */
     int n_frames[PIECE_TAKEN + 1], n_pieces[PIECE_TAKEN + 1]; /* by the kind of the first piece */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -45,6 +48,24 @@ grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch)
     return __real_send_queue_frame(batch);
 }
 
+int __real_exchange_request_next(struct link *l, struct send_queue_batch *batch,
+                                 struct send_queue_item *items);
+int __wrap_exchange_request_next(struct link *l, struct send_queue_batch *batch,
+                                 struct send_queue_item *items);
+
+int __wrap_exchange_request_next(struct link *l, struct send_queue_batch *batch,
+                                 struct send_queue_item *items)
+{
+    int n = __real_exchange_request_next(l, batch, items);
+    if (l->stalled) {
+        pthread_mutex_lock(&gate.lock);
+        gate.n_stalled++;
+        pthread_cond_broadcast(&gate.changed);
+        pthread_mutex_unlock(&gate.lock);
+    }
+    return n;
+}
+
 static _Atomic int64_t late_ns; /* time that passes before each reading of the clock */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
@@ -60,14 +81,21 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
     return status;
 }
 
-static void gate_set(int closed)
+static void gate_reset(void)
 {
     pthread_mutex_lock(&gate.lock);
+    memset(gate.n_frames, 0, sizeof gate.n_frames);
+    memset(gate.n_pieces, 0, sizeof gate.n_pieces);
+    gate.n_stalled = 0;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_set(int closed)
+{
+    if (closed)
+        gate_reset();
+    pthread_mutex_lock(&gate.lock);
     gate.closed = closed;
-    if (closed) {
-        memset(gate.n_frames, 0, sizeof gate.n_frames);
-        memset(gate.n_pieces, 0, sizeof gate.n_pieces);
-    }
     pthread_cond_broadcast(&gate.changed);
     pthread_mutex_unlock(&gate.lock);
 }
@@ -81,15 +109,16 @@ static int gate_get(const int *counter)
     return value;
 }
 
-static void gate_await_held(void)
+/* Waits until one of the gate's counters is above 0. */
+static void gate_await(const int *counter)
 {
     int64_t deadline = clock_deadline_ns(20000);
     pthread_mutex_lock(&gate.lock);
-    while (gate.n_held == 0 && clock_cond_wait(&gate.changed, &gate.lock, deadline) == 0)
+    while (*counter == 0 && clock_cond_wait(&gate.changed, &gate.lock, deadline) == 0)
         ;
-    int held = gate.n_held;
+    int n = *counter;
     pthread_mutex_unlock(&gate.lock);
-    assert_int_equal(held, 1);
+    assert_int_not_equal(n, 0);
 }
 
 struct rig {
@@ -184,7 +213,8 @@ static void push_behind(struct rig *r, int first)
     first_chunk = first;
     gate_set(1);
     pthread_create(&thread, NULL, push_first, r);
-    gate_await_held();
+    gate_await(&gate.n_held);
+    assert_int_equal(gate_get(&gate.n_held), 1);
     for (int i = r->chunks->n_chunks - 1; i >= 0; i--)
         if (i != first)
             push(r, i, 0);
@@ -253,6 +283,17 @@ static void payloads_in_shared_memory_share_a_frame(void **state)
     assert_false(send_queue_batch_add(&batch, &sent[1]));
 }
 
+/* Pushes the n chunks of the model to a server that answers no push. */
+static void push_unanswered(struct rig *r, int n)
+{
+    assert_int_equal(r->chunks->n_chunks, n);
+    tiny_set(&r->tiny, &r->tiny.hold, 1);
+    gate_reset();
+    for (int i = 0; i < n; i++)
+        push(r, i, 0);
+    net_exchange_flush(r->x);
+}
+
 /* At a server on this host, or near it, at most two chunks of 1 MB are in flight. An answer or
  * TAKEN from the server ends this state of a chunk. Chunks of a broken stream do not count any
  * more. */
@@ -260,18 +301,13 @@ static void check_window(int shared)
 {
     enum { N = 8, WINDOW = 2 };
     const int n_elems = N << 18;
-    const struct timespec while_more_could_come = {0, 200000000};
     struct rig r;
     rig_open(&r, &n_elems, 1, 1 << 20, shared);
     struct tiny *t = &r.tiny;
-    assert_int_equal(r.chunks->n_chunks, N);
-    tiny_set(t, &t->hold, 1);
-    for (int i = 0; i < N; i++)
-        push(&r, i, 0);
-    net_exchange_flush(r.x);
+    push_unanswered(&r, N);
     tiny_await(t, &t->n_push, WINDOW);
-    nanosleep(&while_more_could_come, NULL);
-    assert_int_equal(tiny_get(t, &t->n_push), WINDOW);
+    gate_await(&gate.n_stalled);
+    assert_int_equal(gate_get(&gate.n_pieces[PIECE_PUSH]), WINDOW);
     tiny_stop(t);
     t->say_taken = 1; /* TAKEN makes room: all chunks arrive, although none is answered */
     tiny_start(t);
@@ -296,22 +332,17 @@ static void broken_stream_keeps_window(void **state)
 {
     enum { N = 64, WINDOW = 16, BREAKS = 2 };
     const int n_elems = N << 15;
-    const struct timespec while_more_could_come = {0, 200000000};
     struct rig r;
     int before = 0;
     rig_open(&r, &n_elems, 1, 128 << 10, 0);
     struct tiny *t = &r.tiny;
-    assert_int_equal(r.chunks->n_chunks, N);
-    tiny_set(t, &t->hold, 1);
-    for (int i = 0; i < N; i++)
-        push(&r, i, 0);
-    net_exchange_flush(r.x);
+    push_unanswered(&r, N);
     for (int i = 0; i <= BREAKS; i++) {
         tiny_await(t, &t->n_push, before + WINDOW);
-        nanosleep(&while_more_could_come, NULL);
-        int n_sent = tiny_get(t, &t->n_push) - before;
-        assert_in_range(n_sent, WINDOW, N - 1);
+        gate_await(&gate.n_stalled);
+        assert_in_range(gate_get(&gate.n_pieces[PIECE_PUSH]), WINDOW, N - 1);
         tiny_stop(t);
+        gate_reset();
         before = t->n_push;
         t->hold = i < BREAKS;
         tiny_start(t);
