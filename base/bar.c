@@ -1,6 +1,6 @@
-/* base/bar.c - see bar.h. The log's hook clears the bar before a log line and draws the bar again
- * after the line. bar_draw only stores the text, and the log's thread writes it: training must not
- * wait for a terminal. */
+/* base/bar.c - see bar.h. A hook of the log clears the bar before a log line and draws the bar
+ * again after the line. bar_draw only stores the text, and the log's thread writes it: training
+ * must not wait for a terminal. */
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -13,11 +13,12 @@ struct buf {
     void *data;   /* 64-byte aligned */
     size_t bytes; /* length of data */
     _Atomic int refs;
-    void (*recycle)(struct buf *b, void *ctx); /* called at the last unref, instead of freeing the
-                                                * block */
+    /* called when the last reference ends, instead of freeing the block */
+    void (*recycle)(struct buf *b, void *ctx);
     void *recycle_ctx;
-    uint64_t shared; /* 1 + offset of data in a segment that peers can read; the block does not free
-                        it (net/shm/segment.h). 0: the block owns data */
+    /* 1 + offset of `data` in a segment that peers can read (net/shm/segment.h), and that the block
+     * does not free; 0: the block owns `data` */
+    uint64_t shared;
 };
 
 /* Creates a block of `bytes` (may be 0), not cleared, with one reference. */
@@ -26,6 +27,7 @@ struct buf *buf_ref(struct buf *b); /* returns b */
 void buf_unref(struct buf *b);      /* NULL is fine */
 /* Creates a block on memory that the caller owns. shared: see struct buf; not 0. */
 enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out);
-void buf_free(struct buf *b); /* frees the block, whatever its refs; only `recycle` may call it */
+/* frees the block even if it has references; only `recycle` may call it */
+void buf_free(struct buf *b);
 
 #endif

@@ -24,8 +24,8 @@ static double lesser(double a, double b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Returns the lowest limit of the group at `path` below `root` and of all groups above that
- * group. */
+/* Returns the lowest limit of two kinds of groups: the group at `path` below `root`, and all groups
+ * above it. */
 static double least_of_path(const struct cgroup_limit *l, const char *root, const char *path,
                             int v2)
 {
@@ -49,7 +49,7 @@ static int has_name(char *controllers, const char *name)
 }
 
 /* Parses a line "4:cpu,cpuacct:/docker/17" of version 1, or "0::/docker/17" of version 2, and
- * returns the least limit of the groups that it names. */
+ * returns the lowest limit of the groups that the line names. */
 static double least_of_line(const struct cgroup_limit *l, const char *root, char *line)
 {
     char dir[PATH_MAX];

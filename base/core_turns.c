@@ -9,7 +9,7 @@ void core_turns_init(struct core_turns *t)
     atomic_init(&t->n, 0);
     atomic_init(&t->n_busy, 0);
     if (sched_getaffinity(0, sizeof t->all, &t->all) != 0)
-        return; /* the machine has more cores than a cpu_set_t */
+        return; /* the machine has more cores than a cpu_set_t can describe */
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &t->all))
             t->core[n++] = (short)i;
@@ -32,7 +32,7 @@ int core_turns_begin(struct core_turns *t)
     CPU_SET(t->core[turn % (unsigned)n], &one);
     if (sched_setaffinity(0, sizeof one, &one) == 0)
         return 1;
-    atomic_store(&t->n, 0); /* the cores that this process may use have changed */
+    atomic_store(&t->n, 0); /* the set of cores that this process may use has changed */
     return 0;
 }
 

@@ -1,6 +1,6 @@
-/* base/core_turns.h - distributes background work evenly over the cores of threads that wait for
- * each other: each piece of the work runs on the next core that this process may use. The
- * scheduler alone would keep the work on one core, and all threads would wait for the thread of
+/* base/core_turns.h - distributes background work evenly over the cores on which threads compute
+ * that wait for each other. Each unit of the work runs on the next core that this process may use.
+ * The scheduler alone would keep the work on one core, and all threads would wait for the thread of
  * that core.
  * Threads: any; each thread moves only itself. Errors: none; if a thread cannot be moved, it stays
  * on its core, and no thread moves from then on. */
@@ -9,8 +9,9 @@
 #include <sched.h>
 
 struct core_turns {
-    _Atomic int n;      /* cores; 0: threads do not move */
-    _Atomic int n_busy; /* threads that need a core each; no thread moves while a core is free */
+    _Atomic int n; /* number of cores; 0: threads do not move */
+    /* number of threads that need a core each; while a core is free, no thread moves */
+    _Atomic int n_busy;
     _Atomic unsigned next;
     cpu_set_t all;
     short core[CPU_SETSIZE];
@@ -18,11 +19,11 @@ struct core_turns {
 
 /* Prepares turns over the cores that the calling thread may run on. */
 void core_turns_init(struct core_turns *t);
-/* Adds `change` to the number of processes of this host that compute on these cores: 1 at a
- * process's start, -1 at its end. */
+/* Adds `change` to the number of processes of this host that compute on these cores: 1 when a
+ * process starts, -1 when it ends. */
 void core_turns_busy(struct core_turns *t, int change);
-/* Moves the calling thread to the next core, until core_turns_end. Returns 0 if the thread
- * stays. */
+/* Moves the calling thread to the next core until the thread calls core_turns_end. Returns 0 if the
+ * thread stays on its core. */
 int core_turns_begin(struct core_turns *t);
 void core_turns_end(const struct core_turns *t);
 

@@ -28,8 +28,8 @@ double cores_quota(const char *self, const char *root)
     return cgroup_least(&limit, self, root);
 }
 
-/* Returns the number of cores that this process may run on. The set grows until it fits: a machine
- * may have more CPUs than a cpu_set_t has bits. */
+/* Returns the number of cores that this process may run on. The set of cores is enlarged until all
+ * CPUs fit into it, because a machine may have more CPUs than a cpu_set_t has bits. */
 static int count_affinity(int otherwise)
 {
     for (int n = CPU_SETSIZE; n <= 64 * CPU_SETSIZE; n *= 2) {
@@ -55,8 +55,8 @@ int cores_share(const struct cores *c, int n, int one_group)
 struct cores cores_count(int n_machine, int n_affinity, double quota)
 {
     struct cores c = {n_affinity, n_machine, n_affinity, quota};
-    /* a quota of n + 1/2 cores counts as n + 1 threads: half a core more computes faster, in spite
-     * of the throttling */
+    /* a quota of n + 1/2 cores counts as n + 1 threads, because the additional half core makes the
+     * process faster, even if the kernel throttles it */
     if (quota > 0 && quota < n_affinity)
         c.n = (int)quota + (quota > (int)quota);
     return c;

@@ -9,17 +9,17 @@ struct cores {
     int n;          /* cores that the process may use under both limits below; at least 1 */
     int n_machine;  /* cores of the machine that are online */
     int n_affinity; /* cores in the CPU affinity of the process */
-    double quota;   /* CPU time of the tightest control group, in cores; 0: no limit */
+    double quota;   /* lowest CPU quota of the control groups, in cores; 0: no limit */
 };
 
 struct cores cores_usable(void);
 /* Returns the number of cores that these limits allow: the lesser of affinity and quota, at least
  * 1. */
 struct cores cores_count(int n_machine, int n_affinity, double quota);
-/* Returns the cores for one of `n` processes of a job on this host: an equal share of the machine's
- * cores, at least 1. The function assumes that a CPU affinity applies to this process only. It
- * assumes the same of a control group's quota, unless all n processes are in that group
- * (one_group). */
+/* Returns the number of cores for one of `n` processes of a job on this host: an equal share of the
+ * machine's cores, at least 1. If a CPU affinity limits this process, the function assumes that it
+ * limits only this process, and returns all cores of the affinity. It does the same with a control
+ * group's quota, unless all n processes are in that group (one_group). */
 int cores_share(const struct cores *c, int n, int one_group);
 /* Returns the lowest quota, in cores, of the groups that the file `self` (such as
  * /proc/self/cgroup) names, and of all groups above them, in the tree at `root` (such as

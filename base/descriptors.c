@@ -1,4 +1,4 @@
-/* base/descriptors.c - tries the limit by opening descriptors; see descriptors.h. */
+/* base/descriptors.c - tests the limit by opening descriptors; see descriptors.h. */
 #include "base/descriptors.h"
 #include "base/log.h"
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include <immintrin.h>
 
 /* ISA-L leaves values in the upper halves of the vector registers. Until these halves are cleared,
- * each scalar operation of this thread depends on the operation before, and lasts up to seven times
- * as long. */
+ * each scalar floating-point operation of this thread depends on the previous operation, and lasts
+ * up to seven times as long. */
 __attribute__((target("avx"))) static void clear_upper_halves(void)
 {
     _mm256_zeroupper();
@@ -28,7 +28,8 @@ static void clean_registers(void)
 
 uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n)
 {
-    /* ISA-L's length is an int, and the caller inverts the value before and after the call */
+    /* ISA-L's length is an int, and ISA-L requires that the caller inverts the value before and
+     * after the call */
     const unsigned char *p = data;
     crc = ~crc;
     while (n > 0) {
@@ -41,7 +42,7 @@ uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n)
     return ~crc;
 }
 
-/* Returns the object as OpenSSL's type; the struct itself is never defined. */
+/* Returns the digest as OpenSSL's type. struct digest_sha256 itself is never defined. */
 static EVP_MD_CTX *ctx_of(struct digest_sha256 *d)
 {
     return (EVP_MD_CTX *)d;

@@ -1,6 +1,7 @@
-/* base/flags.c - see flags.h. A first pass over argv spells every name as the table does and finds
- * what argp would describe poorly (unknown names, stray words); argp then parses and writes help.
- * Abbreviations are refused: a flag added later must not change what an old command line means. */
+/* base/flags.c - see flags.h. A first pass over argv replaces every name by its spelling in the
+ * table, and finds errors that argp would describe poorly (unknown names, stray words). Then argp
+ * parses the flags and writes the help text. Abbreviations are refused: a flag added later must not
+ * change what an old command line means. */
 #include "base/flags_impl.h"
 #include "base/log.h"
 #include <argp.h>
@@ -19,8 +20,8 @@
 
 enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
 
-/* Data that outlive a parse: string flags point into `args`, and flags_dump compares values with
- * `defaults`. */
+/* Data that outlive a parse: the values of string flags point into `args`, and flags_dump compares
+ * values with `defaults`. */
 static struct {
     char **args; /* canonical argv, n_args strings */
     int n_args;
@@ -50,7 +51,7 @@ static void forget_last_parse(void)
 /* Finds the word with this index in "a|b|c". Returns its length, or -1 past the end. */
 static int choice_word(const char *choices, int index, const char **word)
 {
-    if (index < 0) /* no word is the default */
+    if (index < 0) /* a negative index, which stands for the default, has no word */
         return -1;
     for (; index > 0; index--) {
         choices = strchr(choices, '|');
@@ -245,7 +246,7 @@ static char last_char(const char *text)
     return *text ? text[strlen(text) - 1] : 0;
 }
 
-/* Reports a word that is neither a flag nor follows one. */
+/* Reports a word that is neither a flag nor the value of a flag. */
 static void report_stray(char **argv, int i)
 {
     if (i > 1 && (argv[i][0] == ',' || last_char(argv[i - 1]) == ','))
@@ -264,7 +265,7 @@ static void report_unknown(const struct flags_program *prog, int argc, char **ar
 }
 
 /* Writes one argument in its canonical form, --name or --name=value; NULL: the flag belongs to
- * another program. Moves *i past a separate value. */
+ * another program. If the value is a separate argument, moves *i to it. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
                                  char **out)
 {

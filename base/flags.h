@@ -17,25 +17,28 @@ enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE, FLA
 struct flag {
     const char *name;
     enum flag_type type;
-    void *target;        /* variable of the value: const char **, int64_t *, double *, int *, int *
-                            (index of choice). It holds the default before the parse; a FLAG_BOOL
-                            with -1 has no default. NULL: another program's flag, which is checked,
-                            but not stored and not in --help */
-    double min, max;     /* bounds of a number, both ends allowed */
-    const char *arg;     /* name of the value in --help; NULL: by type. FILE..., DIR and PATH make
-                            the value a path, see flags_is_path() */
-    const char *choices; /* valid words: "sync|async". FLAG_MAYBE: the flag alone means the first
-                            word, and the default -1 that the flag was not given. FLAG_STRING: words
-                            that completion offers; other values are valid too */
-    const char *help;    /* text of --help: one sentence; flags_parse adds the default */
-    const char *group;   /* headline in --help, on the first flag of a group; else NULL */
+    /* variable for the value: const char **, int64_t *, double *, int *, or int * for the index of
+     * a choice. Before the parse it holds the default; a FLAG_BOOL with -1 has no default. NULL:
+     * the flag belongs to another program; it is checked, but not stored and not in --help */
+    void *target;
+    double min, max; /* bounds of a number, both ends allowed */
+    /* name of the value in --help; NULL: depends on the type. If it is FILE..., DIR or PATH, the
+     * value is a path, see flags_is_path() */
+    const char *arg;
+    /* valid words: "sync|async". FLAG_MAYBE: the flag without a value means the first word; the
+     * default -1 means that the flag was not given. FLAG_STRING: words that the shell's completion
+     * offers; other values are valid too */
+    const char *choices;
+    const char *help;  /* text of --help: one sentence; flags_parse adds the default */
+    const char *group; /* headline in --help, set for the first flag of a group; otherwise NULL */
 };
 
-/* Names that users of other software type for one of our flags. */
+/* Names by which users of other software may call one of Weir's flags. */
 struct flag_foreign {
     const char *names; /* names with spaces between them */
-    const char *ours;  /* our flag of the same meaning, if the program has it; NULL: not accepted */
-    const char *text;  /* follows "unknown flag --name: "; one sentence with the fix */
+    /* our flag with the same meaning, if the program has it; NULL: the names are not accepted */
+    const char *ours;
+    const char *text; /* follows "unknown flag --name: "; one sentence with the fix */
 };
 
 struct flags_program {
@@ -44,10 +47,12 @@ struct flags_program {
                          list of flags */
     const struct flag *flags;
     size_t n_flags;
-    const char *words;    /* name in --help of words that are not flags: "COMMAND"; NULL: refused */
-    unsigned char *given; /* [n_flags] zeros; parse sets 1 for each flag on the command line. NULL:
-                             not needed */
-    const struct flag_foreign *foreign; /* ends with NULL names; NULL: none */
+    /* name in --help for words that are not flags, such as "COMMAND"; NULL: such words are
+     * refused */
+    const char *words;
+    /* [n_flags] zeros; flags_parse sets 1 for each flag on the command line. NULL: not needed */
+    unsigned char *given;
+    const struct flag_foreign *foreign; /* list that ends with NULL names; NULL: no list */
     const char *installed;              /* name of the installed file; NULL: name */
 };
 
@@ -56,13 +61,13 @@ struct flags_program {
 enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now);
 /* Returns the words of the last parse that are not flags, in their order; they point into argv. */
 const char *const *flags_words(int *n);
-/* Sets a flag with a target as the command line would; the target of a string then points to
+/* Sets a flag that has a target, as the command line would. The target of a string then points to
  * `value`. Any thread. */
 enum status flags_set(const struct flag *f, const char *value);
 /* Returns true if the flag's value is a path. In a path ~/ becomes the home folder, and an address
  * such as gs://BUCKET is refused. Any thread. */
 bool flags_is_path(const struct flag *f);
-/* Sets *out to the path that the value of such a flag denotes, malloc'd. ST_INVALID, logged;
+/* Sets *out to the path, malloc'd, that the value of such a flag stands for. ST_INVALID, logged;
  * ST_NOMEM. Any thread. */
 enum status flags_path_take(const struct flag *f, const char *value, char **out);
 /* Returns the name of the flag that a user most likely meant by an unknown name; NULL: no flag's

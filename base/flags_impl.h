@@ -4,18 +4,19 @@
 #define BASE_FLAGS_IMPL_H
 #include "base/flags.h"
 
-/* Returns whether the n bytes at `got` spell `name`, where dash and underscore are the same. */
+/* Returns true if the n bytes at `got` spell `name`. A dash and an underscore are the same. */
 bool flags_name_is(const char *name, const char *got, size_t n);
-/* Finds the program's flag named by the n bytes at `got`, also by its name in other software
- * (struct flag_foreign); NULL: none. */
+/* Finds the flag of the program that the n bytes at `got` name. A flag is also found by its name in
+ * other software (struct flag_foreign). NULL: none. */
 const struct flag *flags_name_find(const struct flags_program *prog, const char *got, size_t n);
 /* Logs that the argument, "--name=value" or with one dash, is not a flag of the program, and which
  * flag to write instead if that is clear. */
 void flags_name_report_unknown(const struct flags_program *prog, const char *arg);
-/* Names for which each program suggests a flag; ends with NULL names. */
+/* Names of other software for which every program suggests a flag; the list ends with NULL
+ * names. */
 extern const struct flag_foreign flags_neighbours[];
 
-/* Returns whether the flag may be without a value. */
+/* Returns true if the flag may stand without a value. */
 int flags_stand_alone(const struct flag *f);
 /* Returns the name of the flag's value in --help. */
 const char *flags_print_arg_name(const struct flag *f);

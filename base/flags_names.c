@@ -1,5 +1,6 @@
-/* base/flags_names.c - see flags_impl.h. A flag is suggested only if the name is a typing error
- * away from exactly one flag: a wrong suggestion is worse than none. */
+/* base/flags_names.c - see flags_impl.h. A flag is suggested only if a typing error in exactly one
+ * flag's name could have produced the unknown name, because a wrong suggestion is worse than
+ * none. */
 #include "base/flags_impl.h"
 #include "base/log.h"
 #include <stdint.h>
@@ -25,9 +26,8 @@ bool flags_name_is(const char *name, const char *got, size_t n)
     return is_same(name, got, n) && name[n] == 0;
 }
 
-/* Returns the flag that this program uses, also if a row of another program with the same name is
- * first.
- */
+/* Returns the flag that this program uses, even if another program's flag with the same name is
+ * before it in the table. */
 static const struct flag *find_own(const struct flags_program *prog, const char *got, size_t n)
 {
     const struct flag *unused = NULL;
@@ -63,7 +63,8 @@ const struct flag *flags_name_find(const struct flags_program *prog, const char 
     return f && f->ours ? find_own(prog, f->ours, strlen(f->ours)) : own;
 }
 
-/* Edits (insert, drop, change a letter, swap two neighbours) that turn one name into the other. */
+/* Returns the number of edits (insert, remove or change a letter, swap two neighbours) that turn
+ * one name into the other. */
 static size_t edit_distance(const char *a, const char *b, size_t nb)
 {
     size_t rows[3][NAME_MAX_CHARS + 1];
@@ -112,7 +113,8 @@ static const char *suggest(const struct flags_program *prog, const char *got, si
 {
     if (flags_name_is("h", got, n) || flags_name_is("help", got, n))
         return "help";
-    const struct flag *f = flags_name_find(prog, got, n); /* a flag that was typed with one dash */
+    /* finds a flag that was typed with one dash */
+    const struct flag *f = flags_name_find(prog, got, n);
     return f ? f->name : guess(prog, got, n);
 }
 

@@ -1,7 +1,7 @@
 /* base/flags_path.c - values of flags that are paths: see flags.h. A shell expands ~ only at the
- * start of a word, so the ~ of --flag=~/runs arrives here unchanged. An address such as
- * gs://bucket/run would become a folder "gs:". In both cases the program would use a folder that
- * the operator did not mean. */
+ * start of a word, so it leaves the ~ of --flag=~/runs as it is. An address such as gs://bucket/run
+ * would be read as a folder "gs:". In both cases the program would use a folder that the operator
+ * did not mean. */
 #include "base/flags.h"
 #include "base/log.h"
 #include <ctype.h>

@@ -81,8 +81,8 @@ void flags_print_man(const struct flags_program *prog, char *const *help)
     }
 }
 
-/* Prints the case of this flag for the shell code that completes values. Prints nothing if the flag
- * has no values to offer. */
+/* Prints the branch for this flag in the shell code that completes values. Prints nothing if the
+ * flag has no list of values. */
 static void put_value_case(const struct flag *f)
 {
     const char *arg = f->arg ? f->arg : "";
@@ -134,7 +134,7 @@ static const char find_flag[] =
     "    fi\n"
     "    flag=${flag#--} flag=${flag//-/_}\n";
 
-/* Dashes and underscores are the same in names. */
+/* Shell code that completes a word. Dashes and underscores are the same in names. */
 static const char complete[] =
     "    if [[ -n $files ]]; then\n"
     "        compopt -o filenames 2>/dev/null\n"

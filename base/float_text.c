@@ -1,4 +1,4 @@
-/* base/float_text.c - tries 1, 2, 3 ... digits until the text reads back as the same number; see
+/* base/float_text.c - writes 1, 2, 3 ... digits until reading the text yields the same number; see
  * float_text.h. */
 #include "base/float_text.h"
 #include <math.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes a whole number without the exponent that "%g" adds if its precision is too low for the
- * number: 120 instead of 1.2e+02. */
+/* Writes a whole number without an exponent: 120 and not 1.2e+02, which "%g" writes if its
+ * precision is too low for the number. */
 static const char *without_power(double value, char out[FLOAT_TEXT_BYTES])
 {
     if (fabs(value) >= 1 && fabs(value) < 1e6 && strchr(out, 'e'))

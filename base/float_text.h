@@ -5,9 +5,10 @@
 
 enum { FLOAT_TEXT_BYTES = 32 };
 
-/* Writes the shortest decimal number that reads back as this float; "nan", "inf". Returns out. */
+/* Writes the shortest decimal number that is read as this float again, or "nan" or "inf". Returns
+ * out. */
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES]);
-/* Writes the shortest decimal number that reads back as this double. Returns out. */
+/* Writes the shortest decimal number that is read as this double again. Returns out. */
 const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES]);
 /* Returns the double that is equal to the float's shortest decimal number, for code that writes
  * doubles (JSON). */

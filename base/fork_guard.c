@@ -1,5 +1,5 @@
 /* base/fork_guard.c - see fork_guard.h. The lock is held while the process forks, so that the child
- * finds a whole list. */
+ * finds a consistent list. */
 #include "base/fork_guard.h"
 #include "base/guarded.h"
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* base/fork_guard.h - releases in a forked child the resources that the child must not keep. These
  * are connections, because a peer cannot detect the end of the parent while any process keeps them
  * open, and memory that is shared with peers. A program that forks without exec (PyTorch's
- * DataLoader) copies both to its children.
+ * DataLoader) passes both to its children.
  * Owns:    nothing: a guard is a field of the object that it protects.
  * Threads: any. `in_child` runs in the child of fork(), which has one thread and holds no lock of
  *          the object. `in_child` may only call functions of the operating system.

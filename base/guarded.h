@@ -10,8 +10,8 @@
 #include <pthread.h>
 
 #if defined(__clang__) && !defined(__cplusplus)
-/* The C library's type as a capability. The type is the same, so that the declarations below agree
- * with the C library's own. */
+/* The C library's type, declared as a capability. It stays the same type, so that the declarations
+ * below agree with the C library's own. */
 typedef pthread_mutex_t __attribute__((capability("mutex"))) weir_mutex;
 #define pthread_mutex_t weir_mutex
 

@@ -73,7 +73,7 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
     for (const char *p = text; st == ST_OK; p++) {
         const char *end = strchrnul(p, ',');
         p += strspn(p, " \t");
-        if (strncmp(p, "grpc://", 7) == 0) /* TensorFlow writes targets in this form */
+        if (strncmp(p, "grpc://", 7) == 0) /* TensorFlow writes addresses in this form */
             p += 7;
         size_t n = (size_t)(end - p);
         while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
@@ -111,8 +111,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Returns whether an address is in the list twice. Sorts the addresses, because a peer may send a
- * long list. */
+/* Returns 1 if an address is in the list two times, otherwise 0. Sorts the addresses, because a
+ * peer may send a long list. */
 static int has_twice(const struct hosts *h, const char **room)
 {
     size_t n = (size_t)h->n;
@@ -174,8 +174,8 @@ int hosts_is_loopback(const char *addr)
            strncmp(addr, "[::1]:", 6) == 0;
 }
 
-/* Returns whether two addresses have the same host: "a:1" and "a:2"; "[::1]:1" and
- * "127.0.0.1:2". */
+/* Returns 1 if two addresses have the same host, otherwise 0; for example "a:1" and "a:2";
+ * "[::1]:1" and "127.0.0.1:2". */
 static int same_host(const char *a, const char *b)
 {
     const char *end = strrchr(a, ':');

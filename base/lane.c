@@ -1,5 +1,5 @@
-/* base/lane.c - see lane.h. A lane that is left behind is freed by its thread, if the thread's job
- * ever ends. */
+/* base/lane.c - see lane.h. If a lane is left to its thread because a job hangs, the thread frees
+ * the lane when the job ends. */
 #include "base/lane.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -13,10 +13,10 @@ struct lane {
 
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
-    struct lane_job *next; /* first waiting job; NULL: no job waits */
+    struct lane_job *next; /* first waiting job; NULL: no job is waiting */
     bool is_stopping, has_ended;
     bool is_left;   /* the lane was destroyed while a job hung; its thread frees it */
-    bool is_ending; /* the end of a job runs: lane_destroy() waits for it */
+    bool is_ending; /* the function `end` of a job is running: lane_destroy() waits for it */
 };
 
 static void free_lane(struct lane *l)

@@ -22,12 +22,12 @@ struct lane_job {
     void (*end)(struct lane_job *job, bool is_left);
 };
 
-/* Starts a lane. purpose: completes the error "the thread that ... cannot be started". */
+/* Starts a lane. purpose: text for the error "the thread that PURPOSE cannot be started". */
 enum status lane_create(const char *purpose, struct lane **out);
 /* Queues the job. ST_BUSY: another job waits already, and the caller keeps this one. */
 enum status lane_post(struct lane *l, struct lane_job *job);
-/* Waits until the deadline (base/clock.h) for the running job. Returns false if the job's work
- * hangs: the thread is left behind. NULL is fine: true. */
+/* Waits for the running job, at most until the deadline (base/clock.h). Returns false if the job's
+ * work hangs: the thread is left behind. NULL is fine: true. */
 bool lane_destroy(struct lane *l, int64_t deadline_ns);
 
 #endif

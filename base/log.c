@@ -31,11 +31,12 @@ static const char *log_role = "weir";
 static int log_task = -1;
 static enum log_level log_threshold = LOG_LEVEL_INFO;
 
-static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the hook, orders lines */
+/* guards the hook, and keeps lines in order */
+static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_hook)(void *ctx, int before);
 static void *log_hook_ctx;
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all variables below */
 static void (*log_sink)(void *ctx, enum log_level level, const char *text);
 static void *log_sink_ctx;
 static struct log_kind *kinds;
@@ -44,13 +45,14 @@ static enum { DIRECT, RUNNING, MUTE } state;
 static int prepared; /* nonzero after the handlers of exit and fork were registered */
 static struct {
     pthread_t thread;
-    pthread_cond_t wake, moved; /* wake: signalled for the log's thread; moved: signalled by this
-                                 * thread */
-    int event_fd;               /* readable: the thread stops waiting for stderr */
+    /* wake: signalled to wake the log's thread; moved: signalled by that thread */
+    pthread_cond_t wake, moved;
+    int event_fd; /* readable when the thread must stop waiting for stderr */
     int stopping, ended, given_up;
-    int redraw;            /* the thread has to run the hook without a line */
-    uint64_t n_in, n_out;  /* numbers of lines and redraws requested so far, and done so far */
-    uint64_t dropped;      /* number of lines dropped since the last one that fitted */
+    int redraw; /* the thread must run the hook without a line */
+    /* n_in: lines and redraws requested so far; n_out: those of them that are done */
+    uint64_t n_in, n_out;
+    uint64_t dropped;      /* number of lines dropped after the last line that fitted */
     size_t begin, n_bytes; /* position and length of the bytes in the ring */
     char ring[LOG_RING_BYTES];
 } out;
@@ -86,7 +88,8 @@ void log_divert(void (*sink)(void *ctx, enum log_level level, const char *text),
     pthread_mutex_unlock(&log_lock);
 }
 
-/* Peers' names and files' contents reach the log: a line must stay one line, without escapes. */
+/* Replaces characters that are not printable, because names from peers and contents of files are
+ * logged: a log line must stay one line, without escape sequences. */
 static void make_printable(char *line, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -134,8 +137,8 @@ static bool wait_for_room(void)
     return fds[0].revents != 0;
 }
 
-/* Writes a line, or with n = 0 only runs the hook. by_thread: the caller is the log's thread. A
- * line that cannot be written is lost, since there is no other place to report it. */
+/* Writes a line; if n is 0, only runs the hook. by_thread: the caller is the log's thread. A line
+ * that cannot be written is lost, since there is no other place to report it. */
 static void write_line(const char *bytes, size_t n, int by_thread)
 {
     if (by_thread && !wait_for_room())
@@ -178,8 +181,8 @@ static void write_dropped(void)
     put_bytes(l.bytes, l.n);
 }
 
-/* Puts a line into the ring, or drops it. After a drop, lines are dropped until there is room for
- * many. */
+/* Puts a line into the ring, or drops it. After it has dropped a line, drops further lines until
+ * many lines fit. */
 static void put_line(const struct line *l)
 {
     size_t most = out.dropped ? LOG_RING_BYTES / 2 : LOG_RING_BYTES - LINE_BYTES;
@@ -203,8 +206,8 @@ static size_t take_line(char *bytes)
     return n;
 }
 
-/* Writes a summary for each kind with withheld lines, if its limit allows, or if the log ends.
- * Returns when the next summary is due; INT64_MAX: none. */
+/* Writes a summary for each kind of lines that has withheld lines, if its limit allows this or the
+ * log ends. Returns the time at which the next summary is due; INT64_MAX: none. */
 static int64_t write_withheld(void)
 {
     struct line l;
@@ -258,7 +261,8 @@ static void *thread_main(void *arg)
             continue;
         }
         size_t n = out.n_bytes > 0 ? take_line(bytes) : 0;
-        uint64_t n_done = (n > 0) + (out.redraw != 0); /* the hook has also drawn after the line */
+        /* the hook has also drawn the bar after the line */
+        uint64_t n_done = (n > 0) + (out.redraw != 0);
         out.redraw = 0;
         pthread_mutex_unlock(&log_lock);
         write_line(bytes, n, 1);
@@ -288,8 +292,8 @@ static void after_fork(void) RELEASES(log_lock)
     pthread_mutex_unlock(&log_lock);
 }
 
-/* Resets the log in a forked child: the thread and the lines of the ring remain the parent's, whose
- * thread may have held out_lock. */
+/* Resets the log in a forked child: the thread and the lines in the ring belong to the parent, and
+ * the parent's thread may have held out_lock. */
 static void in_child(void) RELEASES(log_lock)
 {
     pthread_mutex_init(&out_lock, NULL);
@@ -392,7 +396,8 @@ int log_stop(int64_t ms)
     }
     int flushed = state == DIRECT;
     pthread_mutex_unlock(&log_lock);
-    if (running && ended) { /* otherwise the thread hangs in a write until the process ends */
+    /* otherwise the thread hangs in a write, and ends only with the process */
+    if (running && ended) {
         pthread_join(out.thread, NULL);
         close(out.event_fd);
     }
@@ -443,8 +448,8 @@ void log_write(enum log_level level, const char *fmt, ...)
     emit_line(level, &l);
 }
 
-/* Returns whether the line may be written. *more receives the number of lines of this kind that
- * were withheld before this line. The caller holds log_lock. */
+/* Returns 1 if the line may be written, otherwise 0. *more receives the number of lines of this
+ * kind that were withheld before this line. The caller holds log_lock. */
 static int may_write(struct log_kind *k, enum log_level level, const char *text, uint64_t *more)
 {
     *more = k->limit.withheld;
@@ -460,7 +465,8 @@ static int may_write(struct log_kind *k, enum log_level level, const char *text,
     k->level = level;
     snprintf(k->last, sizeof k->last, "%s", text);
     if (k->limit.withheld == 1 && state == RUNNING)
-        pthread_cond_signal(&out.wake); /* the thread has to report this kind in time */
+        /* the thread must report withheld lines of this kind in time */
+        pthread_cond_signal(&out.wake);
     return 0;
 }
 

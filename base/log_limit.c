@@ -1,4 +1,5 @@
-/* base/log_limit.c - a token bucket: `used` tokens are gone, and one returns each LOG_LIMIT_MS. */
+/* base/log_limit.c - a token bucket: `used` tokens are used, and one of them becomes free again
+ * each LOG_LIMIT_MS. */
 #include "base/log_limit.h"
 
 static const int64_t each_ns = LOG_LIMIT_MS * 1000000LL;

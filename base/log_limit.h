@@ -9,14 +9,14 @@
 
 enum { LOG_LIMIT_BURST = 10, LOG_LIMIT_MS = 10000 };
 
-struct log_limit {     /* zeros: all may be written */
+struct log_limit {     /* all zeros: no line was written or withheld yet */
     int burst;         /* lines that may be written at once; 0: LOG_LIMIT_BURST */
     int used;          /* tokens of the burst that are used */
-    int64_t since_ns;  /* used > 0: the next token returns LOG_LIMIT_MS after this time */
+    int64_t since_ns;  /* if used > 0: the next token becomes free LOG_LIMIT_MS after this time */
     uint64_t withheld; /* lines that were not written; the caller reports them and sets it to 0 */
 };
 
-/* Returns 1 if a line may be written now; 0: it must not, and is counted in `withheld`. */
+/* Returns 1 if a line may be written now; otherwise returns 0 and counts the line in `withheld`. */
 int log_limit_take(struct log_limit *l, int64_t now_ns);
 /* Returns when the next line may be written. */
 int64_t log_limit_next_ns(const struct log_limit *l);

@@ -1,7 +1,8 @@
 /* base/process.c - see process.h.
  *
- * The allocator settings double the throughput: gRPC receives into malloc'd blocks of 64 KB, which
- * glibc by default returns to the kernel and faults in again for each message. */
+ * The allocator settings double the throughput: gRPC receives data into malloc'd blocks of 64 KB.
+ * By default glibc would return these blocks to the kernel, so each message would cause page faults
+ * in new ones. */
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -17,7 +18,7 @@
 static bool is_ours;
 static struct {
     char line[512];
-    int seconds;           /* time until the process is ended; 0: not set */
+    int seconds;           /* time after which the process is ended; 0: not set */
     _Atomic int exit_code; /* -1: not set */
 } overdue = {.exit_code = -1};
 
@@ -76,7 +77,7 @@ void process_end_within(int seconds, int exit_code, const char *what)
         pthread_detach(thread);
         return;
     }
-    signal(SIGALRM, SIG_DFL); /* then the signal ends the process without a log line */
+    signal(SIGALRM, SIG_DFL); /* SIGALRM's default action ends the process, without a log line */
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);

@@ -7,23 +7,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sets up the process of one of Weir's programs, which call it first. A write beyond the limit on a
- * file's size then fails with EFBIG, instead of SIGXFSZ, and malloc keeps freed memory. */
+/* Sets up the process of one of Weir's programs. Each program calls it first. From then on a write
+ * beyond the limit on a file's size fails with EFBIG, instead of raising SIGXFSZ, and malloc keeps
+ * freed memory. */
 void process_set_up(void);
-/* Returns true if process_set_up() was called: code may change settings of the whole process. */
+/* Returns true if process_set_up() was called; then Weir's code may change settings of the whole
+ * process. */
 bool process_is_ours(void);
-/* Ends the process with `exit_code` if it still runs after `seconds`, with a line on stderr which
- * reports that `what` does not answer. A program calls it at its end, when the caller, or a thread
- * that it joins, may hang in the operating system's kernel, as in a read from a network folder,
- * where no signal handler runs. Only the first call sets the time. Starts a thread; if none can be
- * started, SIGALRM ends the process. */
+/* Ends the process with `exit_code` if it still runs after `seconds`, and writes a line to stderr
+ * which reports that `what` does not answer. A program calls it at its end, when the caller, or a
+ * thread that it joins, may hang in the operating system's kernel, as in a read from a network
+ * folder, where no signal handler runs. Only the first call sets the time. Starts a thread; if none
+ * can be started, SIGALRM ends the process. */
 void process_end_within(int seconds, int exit_code, const char *what);
 /* Sets the exit code for a process whose result is certain, and which may not be able to end in
  * order. */
 void process_set_exit_code(int exit_code);
-/* Returns the exit code that was set, also by process_end_within(); `otherwise` if none was. */
+/* Returns the exit code that process_set_exit_code() or process_end_within() has set; `otherwise`
+ * if none was set. */
 int process_exit_code(int otherwise);
-/* Returns a random number that identifies a start of a process; never 0. */
+/* Returns a random number, never 0, that identifies a process from its start on (its
+ * incarnation). */
 uint64_t process_incarnation(void);
 
 #endif

@@ -12,7 +12,7 @@ extern const char *const program_dir_backends;
 extern const char *const program_dir_data;
 
 /* Writes the path of `name`, such as "../lib/x.so", relative to the program's folder. The file need
- * not exist. name "": the folder. */
+ * not exist. If name is "", writes the path of the folder. */
 enum status program_dir_path(const char *name, char *out, size_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* base/rng.h - random numbers as a pure function of a key and a counter, so that any thread, tower
- * or worker can compute the n-th number of a stream without the numbers before it (invariant I6).
- * Source: the mixer is splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom
- * number generators, OOPSLA 2014), applied to key and counter in turn.
+/* base/rng.h - random numbers that depend only on a key and a counter, so that any thread, tower or
+ * worker can compute number n of a stream without the numbers before it (invariant I6). Source: the
+ * mixer is splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number
+ * generators, OOPSLA 2014), applied to key and counter in turn.
  * Threads: any. Errors: none. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
@@ -41,8 +41,8 @@ static inline float rng_uniform(uint64_t key, uint64_t counter)
     return (float)(rng_u64(key, counter) >> 40) * 0x1p-24f;
 }
 
-/* Returns a number uniform in [0, n), n > 0, by multiply and shift. The bias is below n / 2^32, so
- * n must be below 2^32. */
+/* Returns a number uniform in [0, n), computed by a multiplication and a shift. The numbers'
+ * probabilities differ by a factor of at most 1 + n / 2^32. n: above 0 and below 2^32. */
 static inline uint64_t rng_below(uint64_t key, uint64_t counter, uint64_t n)
 {
     return ((rng_u64(key, counter) >> 32) * n) >> 32;

@@ -1,5 +1,5 @@
-/* base/shape.h - the extents of a tensor, outermost first, row-major. Plain values without a
- * lock. */
+/* base/shape.h - the sizes of a tensor's dimensions, outermost first; values are stored row by row.
+ * Plain values without a lock. */
 #ifndef BASE_SHAPE_H
 #define BASE_SHAPE_H
 #include <stdint.h>
@@ -11,7 +11,7 @@ struct shape {
     int64_t dim[SHAPE_MAX_DIMS];
 };
 
-/* Returns the product of the extents; -1 if one is negative or the product exceeds 2^40. */
+/* Returns the product of the sizes; -1 if a size is negative or the product is above 2^40. */
 static inline int64_t shape_elems(const struct shape *s)
 {
     int64_t n = 1;

@@ -13,7 +13,7 @@ enum { FIRST_LINE_MS = 3000, LINE_MS = 30000 };
 
 struct slow_wait {
     const char *folder;
-    int fd;     /* -1: none, or it was ready */
+    int fd;     /* descriptor to watch; -1: none, or it was already readable */
     int end_fd; /* readable when the wait is over */
     void (*ready)(void *ctx);
     void *ctx;
@@ -65,7 +65,7 @@ void slow_wait_end(struct slow_wait *w)
     if (!w)
         return;
     if (write(w->end_fd, &one, sizeof one) != sizeof one)
-        return; /* cannot fail: the counter is 0 */
+        return; /* write() cannot fail, because the counter is 0 */
     pthread_join(w->thread, NULL);
     close(w->end_fd);
     free(w);

@@ -9,8 +9,9 @@
 #define BASE_SLOW_WAIT_H
 
 struct slow_wait;
-/* Starts the thread. The thread borrows `folder` until slow_wait_end(). It calls ready(ctx) once if
- * `fd` (-1: none), such as a descriptor of signals, becomes readable before slow_wait_end(). */
+/* Starts the thread, which borrows `folder` until slow_wait_end(). If `fd` (-1: none), for example
+ * a descriptor of signals, becomes readable before slow_wait_end(), the thread calls ready(ctx)
+ * once. */
 struct slow_wait *slow_wait_begin(const char *folder, int fd, void (*ready)(void *ctx), void *ctx);
 void slow_wait_end(struct slow_wait *w); /* NULL is fine */
 

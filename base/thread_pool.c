@@ -1,9 +1,9 @@
-/* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list, which is sorted by `order`,
- * until its last part has begun. Waking a sleeping thread lasts as long as a part. So, if the pool
- * leaves at least two cores to other threads, a thread spins for SPIN_NS before it sleeps: until
- * the end of the last part, or, for a quarter of the threads, until there is a loop. The start of a
- * loop wakes one thread, and each thread wakes another one if further parts wait, so that the
- * caller loses little time. */
+/* base/thread_pool.c - see thread_pool.h. A loop stays in the pool's list, which is sorted by
+ * `order`, until its last part has begun. Waking a sleeping thread lasts about as long as running a
+ * part. So, if the pool leaves at least two cores to other threads, a thread spins for SPIN_NS
+ * before it sleeps. A caller spins until the last part of its loop ends, and up to a quarter of the
+ * pool's threads spin until there is a loop. The start of a loop wakes one thread, and each thread
+ * wakes another one if further parts wait, so that the caller loses little time. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
 #include "base/cores.h"
@@ -23,13 +23,16 @@ struct thread_pool {
     struct thread_loop *first; /* loops with parts that have not begun */
     _Atomic int n_open;        /* number of loops in that list */
     int stop, n;
-    int most_spinning; /* threads that may spin at the same time until there is a loop; 0: none */
-    int n_spinning, n_asleep; /* threads that spin until there is a loop, or wait for `work` */
+    /* highest number of threads that may spin at the same time until there is a loop */
+    int most_spinning;
+    /* n_spinning: threads that spin until there is a loop; n_asleep: threads that wait for
+     * `work` */
+    int n_spinning, n_asleep;
     pthread_t thread[];
 };
 
-/* Waits for a moment until *value is zero (`until` 0) or not zero (`until` 1). Returns true if it
- * is. */
+/* Spins, for SPIN_NS at most, until *value is zero (until = 0) or not zero (until = 1). Returns 1
+ * if this has happened, otherwise 0. */
 static int spin(const _Atomic int *value, int until)
 {
     int64_t end = clock_now_ns() + SPIN_NS;
@@ -41,7 +44,8 @@ static int spin(const _Atomic int *value, int until)
     return 0;
 }
 
-/* Returns the next part of the loop, or -1. The caller holds the lock. */
+/* Returns the next part of the loop that has not begun; -1: all parts have begun. The caller holds
+ * the lock. */
 static int take(struct thread_pool *p, struct thread_loop *l)
 {
     if (l->next == l->n)
@@ -57,7 +61,7 @@ static int take(struct thread_pool *p, struct thread_loop *l)
     return k;
 }
 
-/* Runs part k. The loop's owner may free `l` as soon as the last part has ended. */
+/* Runs part k. The loop's owner may free `l` as soon as its last part has ended. */
 static void run_part(struct thread_pool *p, struct thread_loop *l, int k)
 {
     void (*ended)(void *ctx) = l->ended;
@@ -162,7 +166,7 @@ void thread_pool_destroy(struct thread_pool *p)
     free(p);
 }
 
-/* Adds the loop behind those of its order. The caller holds the lock. */
+/* Adds the loop to the list after the loops with the same order. The caller holds the lock. */
 static void add(struct thread_pool *p, struct thread_loop *l)
 {
     struct thread_loop **at = &p->first;

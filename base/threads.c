@@ -1,10 +1,10 @@
 /* base/threads.c - see threads.h.
  *
  * gRPC (1.51), OpenMP and drivers call pthread_create by name, and the loader finds the program's
- * own definition before libc's. gRPC does not check the result: timers and calls of the missing
- * thread, and grpc_shutdown, would wait for ever. The caller's address distinguishes a library from
- * the program. A program that loads libweir has no such definition: there only threads_reserve()
- * checks the limit.
+ * own definition before libc's. gRPC does not check the result: without the thread, timers, calls
+ * and grpc_shutdown would wait for ever. The function here decides by its caller's address whether
+ * a library or the program has called it. A program that loads libweir has no such definition:
+ * there only threads_reserve() checks the limit.
  *
  * The kernel still counts a thread for a moment after pthread_join has returned. So a failure is
  * final only after several attempts, and threads_reserve() waits until its own threads are gone. */
@@ -71,13 +71,13 @@ const char *threads_error(int err)
 
 __attribute__((unused)) static bool is_library(const void *caller)
 {
-    static const int own; /* lies in this program */
+    static const int own; /* variable whose address is inside this program */
     Dl_info a, b;
     return !dladdr(caller, &a) || !dladdr(&own, &b) || a.dli_fbase != b.dli_fbase;
 }
 
-/* Returns libc's pthread_create, which this file replaces. A copy of this file in libweir replaces
- * nothing: there the loader finds the host program's symbols first. */
+/* Returns libc's pthread_create, which the function in this file replaces. The copy of this file in
+ * libweir replaces nothing, because there the loader finds the host program's symbols first. */
 static create_function *find_next(void)
 {
     void *first = dlsym(RTLD_DEFAULT, "pthread_create");
@@ -89,8 +89,8 @@ static create_function *find_next(void)
 static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                         void *arg)
 {
-    static _Atomic(create_function *) found; /* cached, because a lookup acquires the loader's
-                                              * lock */
+    /* cached, because each lookup acquires the loader's lock */
+    static _Atomic(create_function *) found;
     create_function *next = atomic_load(&found);
     if (!next)
         atomic_store(&found, next = find_next());

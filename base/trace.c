@@ -1,11 +1,12 @@
 /* base/trace.c - see trace.h.
  *
- * At its first event a thread gets a ring, under a lock; from then on only this thread writes
- * there. It reads trace_on, writes event n, then increments n; both accesses are sequentially
- * consistent. So after trace_close has cleared trace_on and read n, the thread can be writing no
- * other event than event n, in the place of event n - TRACE_EVENTS. All other events up to n are
- * complete and do not change. trace_close skips that one place, and no thread waits for another. A
- * ring is never freed, since its thread may write to it at any time. */
+ * At its first event a thread gets a ring, under a lock; from then on only this thread writes to
+ * the ring. For an event the thread reads trace_on, writes event n, and then increments n; the
+ * accesses to trace_on and n are sequentially consistent. So after trace_close has cleared trace_on
+ * and read n, the thread may still be writing event n, but no other. Event n has the same entry of
+ * the ring as event n - TRACE_EVENTS. All other events before n are complete and do not change.
+ * trace_close skips that one entry, and no thread waits for another. A ring is never freed, since
+ * its thread may write to it at any time. */
 #include "base/trace.h"
 #include "base/log.h"
 #include <errno.h>
@@ -21,14 +22,14 @@ struct event {
     const char *name, *detail;
     int64_t item, step;
     enum trace_category category;
-    int id; /* < 0: the event belongs to the thread's row in the viewer */
+    int id; /* number of the event's row in the viewer; below 0: the row is that of the thread */
 };
 
 struct ring {
     const char *name; /* name of the thread; only the thread writes it, before its first event */
     int number;
     int tid;            /* the kernel's thread id, unique on the host, as viewers require */
-    _Atomic uint64_t n; /* events so far; the next one is written at n % TRACE_EVENTS */
+    _Atomic uint64_t n; /* events so far; the next event is stored at n % TRACE_EVENTS */
     struct event events[TRACE_EVENTS];
 };
 
@@ -81,7 +82,8 @@ enum status trace_open(const char *path, const char *role, int task)
     return ST_OK;
 }
 
-/* Creates a ring. It writes to the ring's memory, so that no event has to wait for a page fault. */
+/* Creates a ring. Writes to all of the ring's memory, so that no event must wait for a page
+ * fault. */
 static struct ring *ring_create(const char *name, int number)
 {
     struct ring *r = malloc(sizeof *r);
@@ -193,8 +195,8 @@ static void put_event(const struct event *e, int tid)
     }
 }
 
-/* Compares events by their start; of two with the same start the longer event is first, since it
- * encloses the shorter one. */
+/* Compares events by their start; if two start at the same time, the longer event is first, since
+ * it encloses the shorter one. */
 static int by_time(const void *a, const void *b)
 {
     const struct event *x = a, *y = b;
@@ -203,7 +205,8 @@ static int by_time(const void *a, const void *b)
     return (x->end < y->end) - (x->end > y->end);
 }
 
-/* Writes a thread's events; returns how many were overwritten before. */
+/* Writes a thread's events to the file. Returns the number of earlier events that were
+ * overwritten. */
 static uint64_t put_ring(struct ring *r)
 {
     uint64_t n = atomic_load(&r->n);

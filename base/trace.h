@@ -19,12 +19,12 @@
 
 enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
 
-/* Category, its name in the file, name of the thing that `item` numbers. */
+/* Category, its name in the file, and the noun for the objects that `item` numbers. */
 #define TRACE_MAP(X)                                                                               \
     X(TRACE_COMPUTE, "compute", "layer")                                                           \
-    X(TRACE_CROSS, "cross", "layer") /* values cross from one device of a tower to another */      \
+    X(TRACE_CROSS, "cross", "layer") /* values are copied from one device of a tower to another */ \
     X(TRACE_WAIT, "wait", "layer")                                                                 \
-    X(TRACE_PUSH, "push", "layer") /* sum of the towers, checksums, queueing */                    \
+    X(TRACE_PUSH, "push", "layer") /* sum of the towers' gradients, checksums, queueing */         \
     X(TRACE_EXCHANGE, "exchange", "chunk")                                                         \
     X(TRACE_SEND, "send", "chunk")                                                                 \
     X(TRACE_RECEIVE, "receive", "chunk")                                                           \
@@ -43,25 +43,25 @@ extern _Atomic int trace_on;
 /* Opens the file, so that a path that cannot be written fails at once, and starts tracing.
  * The program's name in the trace is role:task. */
 enum status trace_open(const char *path, const char *role, int task);
-/* Ends tracing and writes the file; does nothing without trace_open. Names that events point to
- * must still exist. */
+/* Ends tracing and writes the file; does nothing unless trace_open was called. The names in the
+ * events must still exist. */
 enum status trace_close(void);
 
-/* Records an event; for the functions below, not for callers. id < 0: in this thread's row of the
- * viewer; otherwise in a separate row for each (category, id). */
+/* Records an event. Only the functions below call it. id < 0: the event is in this thread's row of
+ * the viewer; otherwise each (category, id) has a separate row. */
 void trace_record(int64_t begin, enum trace_category category, const char *const name[2], int id,
                   int64_t item, int64_t step);
 void trace_record_name(const char *name, int number);
 
-/* Returns the time, or 0 without tracing. */
+/* Returns the time, or 0 if the program does not trace. */
 static inline int64_t trace_begin(void)
 {
     return atomic_load_explicit(&trace_on, memory_order_relaxed) ? clock_now_ns() : 0;
 }
 
 /* Records a span of this thread, from `begin` until now: "name", or "name detail". Both are
- * borrowed until trace_close; detail may be NULL. item: number of the layer or chunk; item or step
- * < 0: none. */
+ * borrowed until trace_close; detail may be NULL. item: index of the layer or chunk. If item or
+ * step is below 0, the event has none. */
 static inline void trace_end(int64_t begin, enum trace_category category, const char *name,
                              const char *detail, int64_t item, int64_t step)
 {
@@ -82,8 +82,8 @@ static inline void trace_span(int64_t begin, enum trace_category category, const
     }
 }
 
-/* Sets this thread's name in the trace: "name number"; with number < 0, the kernel's thread id is
- * the number. name is borrowed until trace_close. */
+/* Sets this thread's name in the trace: "name number". If number is below 0, the kernel's thread id
+ * is used instead. name is borrowed until trace_close. */
 static inline void trace_thread_name(const char *name, int number)
 {
     if (atomic_load_explicit(&trace_on, memory_order_relaxed))

@@ -6,7 +6,8 @@ size_t utf8_character(const char *text, size_t n)
 {
     const unsigned char *c = (const unsigned char *)text;
     static const struct {
-        unsigned char first, last, low, high; /* first, last: first byte; low, high: second byte */
+        /* first, last: range of a character's first byte; low, high: range of its second byte */
+        unsigned char first, last, low, high;
         size_t bytes;
     } kinds[] = {
         {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
