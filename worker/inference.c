@@ -43,8 +43,8 @@ static bool has_classes(const struct worker *w)
     return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
 }
 
-/* Returns the names of the classes in the file of parameters. If it has none, returns the names in
- * the test set if they are as many as the model's classes. */
+/* Returns the names of the classes in the file of parameters. If the file has none, returns the
+ * class names of the test set if there are as many as the model has classes. */
 static const char *names_of_classes(const struct worker *w)
 {
     const char *names = w->trained_on.class_names;
@@ -78,7 +78,7 @@ static enum status begin_predictions(struct inference *r)
     return predictions_create(&cfg, &r->predictions);
 }
 
-/* Logs the name of the data, so that a user notices figures of the wrong data. */
+/* Logs the name of the data, so that a user notices that the figures are for the wrong data. */
 static void log_data(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -127,9 +127,9 @@ done:
     return st;
 }
 
-/* Refuses parameters that --init_map does not read from the file (-) if their first values are
- * random, which is useless for inference. Constant first values are accepted: the file may have a
- * convolution without biases. */
+/* Refuses parameters that --init_map does not read from the file ("-") if their initial values are
+ * random, because random values are useless for inference. Constant initial values are accepted:
+ * for example, the file may have a convolution without biases. */
 static enum status check_kept(const struct worker *w, const struct weights_request *q)
 {
     for (int i = 0; i < w->chunks->n_params; i++) {

@@ -93,8 +93,9 @@ static enum status check_sets(const struct worker *w)
 }
 
 /* --evaluate, --predict: refuses samples with another number of channels than in training, because
- * their layout probably differs, and a dense layer would read the numbers in another order. Height
- * and width are not checked here, and rows of features may stand for pictures. */
+ * their layout probably differs, and a dense layer would then read the numbers in another order.
+ * This function does not check height and width, and it allows rows of features instead of
+ * pictures. */
 static enum status check_layout(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -112,8 +113,8 @@ static enum status check_layout(const struct worker *w)
     return ST_MISMATCH;
 }
 
-/* --evaluate, --predict: refuses the default data unless training used them. Otherwise a user could
- * mistake their figures for those of the own data. */
+/* --evaluate, --predict: refuses the default data unless training used them. Otherwise a user who
+ * forgot to name data could mistake the figures for those of the own data. */
 static enum status check_named(const struct worker *w, const char *file)
 {
     const struct options *o = &w->opt;
@@ -145,8 +146,8 @@ static enum status check_standardized(const struct worker *w, const char *file)
     return ST_UNSUPPORTED;
 }
 
-/* Finds the names of the classes for the test set: those of the training set, or of the evaluated
- * file. "": there are none, or they are unknown. */
+/* Finds the names of the classes for the test set: those of the training set, or those in the
+ * evaluated file. "": there are no names, or they are unknown. */
 static enum status find_class_names(struct worker *w)
 {
     enum status st = ST_OK;
@@ -209,8 +210,8 @@ static void log_no_test(const struct options *o)
         LOG_I("no --test_data: test accuracy will not be reported%s", hint);
 }
 
-/* Warns if a test or validation set has the samples of the training set: its accuracy then does not
- * predict the accuracy on new data. */
+/* Warns if a test or validation set has the samples of the training set, because its accuracy then
+ * does not show the accuracy on new data. */
 static void warn_same_samples(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};
@@ -226,7 +227,7 @@ enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(find_class_names(w));
-    /* otherwise the samples of other classes may be on other workers */
+    /* samples of other classes may be on other workers if --data_shard=own is set */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));
     w->opt.test.may_be_absent = w->train != NULL;
@@ -261,8 +262,8 @@ static bool is_given(const struct options_list *l)
     return l->n > 0 || l->measured;
 }
 
-/* Writes a number for each channel: the list's numbers, its only number for all channels, or
- * `usual` if the list is empty. */
+/* Writes a number for each channel: the list's numbers; if the list has only one number, that
+ * number for all channels; if it is empty, `usual`. */
 static enum status spread_numbers(const char *flag, const struct options_list *from,
                                   const struct dataset *d, float usual, float *to)
 {
@@ -300,8 +301,8 @@ done:
     return st;
 }
 
-/* Sets *out by the flags, for samples like those of d. If a flag is `measured`, the statistics are
- * measured over d. */
+/* Sets *out according to the flags, for samples with the shape of those in d. If a flag is
+ * `measured`, the statistics are measured over d. */
 static enum status by_flags(const struct options *o, const struct dataset *d,
                             struct job_normal *out)
 {
@@ -387,8 +388,8 @@ static void compare_init(const struct worker *w)
     "the output layer has learnt other classes; exclude this layer by a line '%.*s = -' in "       \
     "--init_map, or rename the classes"
 
-/* --init: warns if the parameters were trained on other classes. The k-th row of the output layer
- * is used for the k-th class, whatever its name is. */
+/* --init: warns if the parameters were trained on other classes. Row k of the output layer is used
+ * for class k, whatever the name of that class is. */
 static void compare_classes(const struct worker *w, const struct trained_on *was)
 {
     int head = w->model->classes_param;
@@ -407,12 +408,13 @@ static void compare_classes(const struct worker *w, const struct trained_on *was
               w->opt.init, w->train->path, data_words_text(names, here), n, layer);
 }
 
-/* --init: warns if the first layer was trained on columns in other units than those of this job. */
+/* --init: warns if the columns that the first layer was trained on had other units than the columns
+ * of this job. */
 static void compare_standard(const struct worker *w, const struct trained_on *was)
 {
     const struct dataset_standard *is = &w->train->standard;
     bool here = is->n > 0, there = was->standardized;
-    if (was->sample.n_dims == 0) /* another program may have written it */
+    if (was->sample.n_dims == 0) /* unknown: another program may have written the file */
         return;
     if (here != there)
         LOG_W(

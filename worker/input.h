@@ -2,22 +2,22 @@
  * number per channel of the data; all data sets of this worker are normalised with these numbers.
  * --augment must fit the height and width of the samples.
  * Owns:    nothing. Threads: the main thread, before any sample is read.
- * Errors:  ST_INVALID (wrong number of values), ST_MISMATCH (a file was trained with other values),
- *          those of dataset_measure; logged with flag and fix. */
+ * Errors:  ST_INVALID (wrong number of values), ST_MISMATCH (the parameters in a file were trained
+ *          with other values), those of dataset_measure; logged with flag and fix. */
 #ifndef WORKER_INPUT_H
 #define WORKER_INPUT_H
 #include "worker/worker.h"
 
 /* Opens the data sets that the flags name. Classes that are words have the same numbers in all
- * sets. ST_INVALID: a given flag applies to none of the sets' formats. ST_MISMATCH: two sets have
- * samples of different sizes or columns of different names, or one has targets and one labels, or
- * samples to evaluate or predict have other channels than in training. */
+ * sets. ST_INVALID: a flag applies to none of the sets' formats. ST_MISMATCH: two sets have samples
+ * of different sizes or columns with different names, or one set has targets and another has
+ * labels, or the samples to evaluate or predict have other channels than those in training. */
 enum status input_open(struct worker *w);
 /* Sets the normalisation for training by the flags. Called after validation data were held out,
  * because it may measure the training data. */
 enum status input_prepare(struct worker *w);
-/* Sets the normalisation for --evaluate and --predict: the one that this file records from its
- * training, or, if the file records none, that of the flags. */
+/* Sets the normalisation for --evaluate and --predict: the one that was used when the parameters in
+ * this file were trained, if the file contains it; otherwise that of the flags. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
                                const struct weights_origin *origin);
 

@@ -1,11 +1,11 @@
-/* worker/input_range.c - compares the ranges of two sets, and warns of a probable error in
+/* worker/input_range.c - compares the ranges of two sets, and warns if they probably have different
  * units. */
 #include "worker/input_range.h"
 #include "base/float_text.h"
 #include "base/log.h"
 #include <math.h>
 
-/* Returns an advice for bringing two sets to the same scale. */
+/* Returns advice on how to bring two sets to the same scale. */
 static const char *same_scale(bool of_one_type)
 {
     return of_one_type
@@ -54,7 +54,8 @@ done:
     return st;
 }
 
-/* Returns true if the layer is LAYER_INPUT_IMAGE or outputs the samples unchanged. */
+/* Returns true if the layer is LAYER_INPUT_IMAGE, or a layer whose output is the samples
+ * unchanged. */
 static bool outputs_samples(const struct model *m, int layer)
 {
     while (layer != LAYER_INPUT_IMAGE && m->layers[layer].kind == LAYER_FLATTEN)
@@ -62,7 +63,7 @@ static bool outputs_samples(const struct model *m, int layer)
     return layer == LAYER_INPUT_IMAGE;
 }
 
-/* Returns true if all layers that read the samples normalise each feature. */
+/* Returns true if each layer that reads the samples normalises every feature. */
 static bool normalises(const struct model *m)
 {
     for (int i = 0; i < m->n_layers; i++) {

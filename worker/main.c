@@ -23,11 +23,12 @@
 #include <stdlib.h>
 
 enum {
-    END_S = 60,         /* limit from the last output to the exit */
-    OWN_DESCRIPTORS = 2 /* a segment and a file */
+    END_S = 60,         /* highest number of seconds from the last output to the exit */
+    OWN_DESCRIPTORS = 2 /* descriptors that a worker needs for itself: a segment and a file */
 };
 
-/* Returns the values that training results in: the averages, if there are any. */
+/* Returns the values that are the result of training: the averages of the parameters if there are
+ * any, otherwise the parameters. */
 static const float *result_of(const struct worker *w)
 {
     return w->averages ? w->averages : w->params;
@@ -90,7 +91,7 @@ static void warn_of_chance(const struct worker *w, const struct trainer_result *
                                          .passes = samples * together / (double)w->train->n});
 }
 
-/* Computes the figures of the test set; without a test set, logs the last evaluation of the
+/* Computes the figures of the test set. If there is no test set, logs the last evaluation of the
  * validation data that this worker made or received. */
 static enum status final_figures(struct worker *w, const struct trainer_result *r,
                                  struct summary *s)
@@ -122,8 +123,8 @@ done:
     return st;
 }
 
-/* Converts the status of a job that is done, so that the exit code requests no restart: a restart
- * cannot fix an output that was not written, unless the disk was full. */
+/* Converts the status of a job that is done, so that the exit code does not request a restart: a
+ * restart does not write an output that could not be written, unless the disk was full. */
 static enum status once_done(enum status st)
 {
     return st == ST_IO ? ST_INVALID : st;
@@ -191,7 +192,8 @@ done:
     return st;
 }
 
-/* Logs how --init was used. Called when it is known whether other values have precedence. */
+/* Logs how the parameters of --init were used. Called when it is known whether parameters from
+ * elsewhere replace them. */
 static void log_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
@@ -218,9 +220,10 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the number of the job's steps if it is not that of this worker's --epochs and part of the
- * data: another worker's part may have determined it (job_steps_follow), or worker 0's part before
- * it changed. Then logs the rounds, with the job's outer optimizer. */
+/* Logs the job's number of steps if it differs from the number that this worker computed from its
+ * --epochs and its part of the data: it may be that of another worker's data (job_steps_follow), or
+ * of the data that worker 0 had when the job began. Then logs the rounds, with the job's outer
+ * optimizer. */
 static void log_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -246,8 +249,8 @@ static void log_followed(const struct worker *w, const struct net_start *start)
     set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
-/* Logs the steps, and logs a line if no step is left: otherwise a job that had ended before would
- * look like one that was trained now. */
+/* Logs the number of steps. If no step is left, logs that the job had already ended: otherwise it
+ * would look as if this run had trained the model. */
 static void log_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
@@ -258,7 +261,7 @@ static void log_steps(const struct worker *w, const struct net_start *start)
 }
 
 /* Returns true if --early_stopping ended the job at `step`, according to the best evaluation that
- * ps 0 has reported. A command would have ended it earlier. */
+ * ps 0 has reported. A command to stop would have ended it at an earlier step. */
 static bool is_stopped_early(const struct validation *v, int64_t step)
 {
     int64_t from = v->best.known ? v->best.step : 0;
@@ -287,8 +290,8 @@ static int exit_code_of(struct worker *w, enum status st)
     return sig ? 128 + sig : status_exit_code(st);
 }
 
-/* Sends the servers a leave message. The servers do not wait for this worker after it, and may end.
- * So this worker must not request a restart from then on, even if it cannot end in order. */
+/* Sends the servers a leave message. After it the servers do not wait for this worker, and may
+ * exit. So from then on this worker must not request a restart, even if it cannot end in order. */
 static void leave(struct worker *w, enum status result, int done, const char *error)
 {
     process_set_exit_code(exit_code_of(w, result));
@@ -296,8 +299,8 @@ static void leave(struct worker *w, enum status result, int done, const char *er
 }
 
 /* Sends the servers the error with which this worker ends: if all workers end with an error, the
- * servers do not wait for them. A worker that received a signal, or that may succeed after a
- * restart, sends no error, and the servers wait for its return. */
+ * servers do not wait for them. If this worker has received a signal, or may succeed after a
+ * restart, it sends no error, and the servers wait for its return. */
 static void leave_for_good(struct worker *w, enum status why, int done)
 {
     char error[LEAVE_ERROR_BYTES] = "";
@@ -318,7 +321,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     if (saved == ST_REFUSED)
         return saved;
     validation_settle(&w->validated);
-    if (r->left) { /* a server that misses the message notices the closed stream */
+    if (r->left) { /* if a server misses the leave message, it notices the closed stream */
         leave(w, ST_OK, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
@@ -330,15 +333,15 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     enum status st = once_done(report_result(w, r));
     if (st == ST_OK)
         st = saved;
-    /* The worker leaves as its last action: the servers exit when all workers have left, and a
-     * worker that is killed before must find the servers when it is restarted. A server that exits
-     * before it received this message logs that itself. */
+    /* The worker leaves as its last action: the servers exit when all workers have left. If this
+     * worker is killed before it has left, it must find the servers when it is restarted. If a
+     * server exits before it has received this message, the server logs that. */
     if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
         leave_for_good(w, st, 1);
     return st;
 }
 
-/* Opens the metrics page before the slow parts of the set-up. */
+/* Opens the metrics page before the slow steps of the set-up. */
 static enum status open_pages(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -388,7 +391,7 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
         LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);
 }
 
-/* Shows in the bar and on the pages the program that training waits for. */
+/* Shows the program that training waits for, in the progress bar and on the pages. */
 static void on_waiting(void *ctx, const char *whom, int64_t ms)
 {
     struct worker *w = ctx;
@@ -444,7 +447,7 @@ static enum status run_worker(struct worker *w)
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(watch_waits(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
-    w->is_over = false; /* a server appeared while this worker checked for the job's end */
+    w->is_over = false; /* a server has answered after this worker had checked for the job's end */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
@@ -460,7 +463,7 @@ static enum status run_worker(struct worker *w)
     st = trainer_run(w->trainer, &start, &result);
     note_last_step(w);
     monitor_at(w->monitor, MONITOR_ENDING);
-    reporter_destroy(w->reporter); /* before the servers exit */
+    reporter_destroy(w->reporter); /* destroyed before the servers exit */
     w->reporter = NULL;
     if (st != ST_OK)
         leave_for_good(w, st, 0);
@@ -469,11 +472,11 @@ static enum status run_worker(struct worker *w)
     TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = true;
-    if (w->saver) /* a signal after the last step began has no effect */
+    if (w->saver) /* a signal after the beginning of the last step has no effect */
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    /* Each worker with servers evaluates its part again; the first one waits for all parts. */
+    /* Each worker with servers evaluates its part again; the first waits for all parts. */
     bool is_evaluated = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
     if (!is_evaluated && !result.left)
         st = validate_last(w, result.global_step);
@@ -486,12 +489,15 @@ done:
     return w->is_over && st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Writes the trace after the threads have ended, while the layers' names still exist. */
+/* Frees the worker. Writes the trace after the threads have ended and while the layers' names still
+ * exist. */
 static enum status clean_up(struct worker *w, enum status result)
 {
-    alone_writer_settle(w->saver); /* a checkpoint may need longer than the limit below */
+    /* writing a checkpoint may need more time than the limit below */
+    alone_writer_settle(w->saver);
     shutdown_end(w);
-    /* All outputs but the trace are written, so a library or driver that hangs may be abandoned. */
+    /* All outputs except the trace are written, so the process may exit even if a library or a
+     * driver hangs. */
     process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");
     waiting_destroy(w->waiting);
     monitor_destroy(w->monitor);
@@ -533,7 +539,8 @@ static enum status report_devices(const struct options *o)
         .seconds = o->self_test_seconds,
     };
     sigset_t all;
-    /* These commands need no orderly end: a signal kills them, even inside a driver. */
+    /* These commands need not end in order, so a signal may kill them at any time, even inside a
+     * driver. */
     sigfillset(&all);
     pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)
@@ -552,7 +559,7 @@ static void set_environment(const struct options *o)
 {
     /* OpenMP's threads must not spin while they wait, because other workers use the same cores. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    if (o->deterministic) { /* NCCL adds in the same order on each run */
+    if (o->deterministic) { /* NCCL must add in the same order in each run */
         setenv("NCCL_ALGO", "Ring", 0);
         setenv("NCCL_PROTO", "Simple", 0);
     }

@@ -116,8 +116,8 @@ done:
     return st;
 }
 
-/* Checks that the names of classes equal those of training: a label is the index of its folder's
- * name. */
+/* Checks that the class names of this set equal those of the training set, because a label is the
+ * index of a name in the sorted list of folders. */
 static enum status check_class_names(const struct worker *w, const struct dataset *d)
 {
     const struct options *o = &w->opt;
@@ -177,7 +177,8 @@ done:
     return st;
 }
 
-/* Finds numbers that are not finite now, instead of hours later when their sample is read. */
+/* Looks for numbers that are not finite before training begins. Without this check they would be
+ * found when their sample is read, which may be hours later. */
 static enum status check_finite(struct worker *w)
 {
     const struct dataset *sets[] = {w->train, w->test, w->validation};
@@ -201,7 +202,8 @@ static enum status sum_data(struct worker *w)
     return st;
 }
 
-/* Holds out validation data. Called after sum_data, because the fingerprint covers all data. */
+/* Holds out validation data. Called after sum_data, because the fingerprint is computed over all
+ * samples. */
 static enum status hold_out(struct worker *w)
 {
     enum status st = ST_OK;
@@ -277,7 +279,7 @@ static enum status make_exchange(struct worker *w)
                  .trained_on = w->data_text}};
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
-    if (w->validation && !o->data_own) /* equal on all workers */
+    if (w->validation && !o->data_own) /* all workers have the same validation data */
         cfg.join.job.validation = (struct net_validation){
             w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
     set_up_threads_arithmetic(w, cfg.join.job.arithmetic);
@@ -287,7 +289,8 @@ static enum status make_exchange(struct worker *w)
     return updates_create(&cfg, &w->updates);
 }
 
-/* --checkpoint_dir of a worker without servers: continues from the checkpoint in the folder. */
+/* --checkpoint_dir of a worker without servers: opens the folder and continues from its newest
+ * checkpoint. */
 static enum status open_checkpoints(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -312,7 +315,8 @@ static enum status open_checkpoints(struct worker *w)
         .keep = (int)o->keep_checkpoint_max,
     };
     enum status st = o->checkpoint_dir ? alone_writer_create(&cfg, &w->saver) : ST_OK;
-    if (st == ST_OK && w->saver && w->rounded) /* the steps so far used this rounding */
+    /* the steps before the checkpoint used this rounding */
+    if (st == ST_OK && w->saver && w->rounded)
         net_rounding_get(alone_writer_rounding(w->saver), w->rounded, w->model->n_layers);
     return st;
 }
@@ -432,7 +436,7 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     log_towers(w);
-    if (job.epochs <= 0) /* otherwise another worker's part of the data may set them */
+    if (job.epochs <= 0) /* --epochs: another worker's data may determine the steps */
         set_up_log_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;

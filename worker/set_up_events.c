@@ -20,8 +20,8 @@ static void add_number(struct hparams *h, const char *name, double number)
     h->list[h->n++] = (struct event_hparam){name, NULL, number};
 }
 
-/* Adds the settings of the optimizer, named like their flags, for comparing runs. Settings with
- * default values are added only if they are main ones. */
+/* Adds the settings of the optimizer, with the names of their flags, so that runs can be compared.
+ * A setting with its default value is added only if it is one of the main settings. */
 static void add_optimizer(struct hparams *h, const struct optim_config *c)
 {
     struct optim_config usual;

@@ -17,8 +17,9 @@ static bool is_over(void *ctx)
 {
     struct worker *w = ctx;
     const struct options *o = &w->opt;
-    w->over.folder = o->join ? NULL : o->servers_dir; /* a worker that joins needs the servers'
-                                                       * description of the job */
+    /* a worker that joins needs the servers' description of the job, so it does not read a
+     * folder */
+    w->over.folder = o->join ? NULL : o->servers_dir;
     w->over.ps0 = o->ps_hosts.addr[0];
     w->over.export_file = o->export_file;
     w->over.summary_json = o->summary_json;

@@ -74,8 +74,8 @@ done:
     return st;
 }
 
-/* Sets the number of classes by the evaluated file, which has a row of weights for each class: the
- * test set may lack classes. */
+/* Sets the number of classes from the evaluated file, which has a row of weights for each class,
+ * because the test set may not contain all classes. */
 static enum status add_classes(struct worker *w, struct model_data *data)
 {
     enum status st = ST_OK;
@@ -107,7 +107,8 @@ enum status set_up_model_choose(struct worker *w)
     if (o->model_given)
         return ST_OK;
     if (!w->trained_on.model) {
-        TRY(weights_source_open(q.flag, q.path, &file)); /* logs a file of another kind */
+        /* the call logs if the file is of another kind */
+        TRY(weights_source_open(q.flag, q.path, &file));
         LOG_E(
             "--%s: %s does not contain its model; name the model of the training with --model=FILE or --model=NAME",
             q.flag, q.path);
@@ -130,7 +131,8 @@ enum status set_up_model_read(struct worker *w)
                               .classes = d->classes,
                               .has_targets = d->targets != NULL,
                               .may_lack = !w->train && !d->targets};
-    if (!dataset_has_labels(d)) { /* a single output, until add_classes finds the number */
+    /* a single output, until add_classes finds the number of classes */
+    if (!dataset_has_labels(d)) {
         data.has_targets = 1;
         data.classes = 1;
     }

@@ -16,7 +16,7 @@ static int count_cores(const struct options *o)
 {
     const struct cores c = cores_usable();
     int workers = hosts_on_same(&o->worker_hosts, o->task_index);
-    /* a worker with a loopback address runs on this machine */
+    /* if this worker's address is a loopback address, all workers run on this machine */
     int n = cores_share(&c, workers,
                         workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
     char limit[64] = "";
@@ -42,7 +42,8 @@ static int count_cores(const struct options *o)
     return n;
 }
 
-/* Returns the number of threads outside the towers: a quarter of the cores. */
+/* Returns the number of this worker's threads that do not belong to towers: a quarter of the
+ * cores. */
 static int n_own_threads(const struct worker *w)
 {
     int n = (w->opt.intra_op_threads > 0 ? w->opt.intra_op_threads : w->n_cores) / 4;
@@ -53,9 +54,10 @@ static int n_own_threads(const struct worker *w)
 static int n_more_threads(const struct worker *w, int trains)
 {
     int n = w->n_cores;
-    if (trains) /* threads of the tower and its reader */
+    if (trains) /* threads of each tower and of its reader */
         n += 2 + n_own_threads(w);
-    if (trains && w->opt.ps_hosts.n > 0) /* the worker's threads that watch waits and report */
+    /* threads of the worker that watch waits and send reports */
+    if (trains && w->opt.ps_hosts.n > 0)
         n += 2 + net_environment_threads() + NET_EXCHANGE_THREADS;
     return n;
 }
@@ -75,8 +77,8 @@ static bool are_alike(const struct tower_device *a, const struct tower_device *b
     return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
 }
 
-/* Writes the properties of each kind of tower and of the C loops on which the bits of this worker's
- * sums depend. */
+/* Writes the properties of each kind of tower, and of the loops in C, that affect the bits of this
+ * worker's sums. */
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
     size_t n = 0;

@@ -7,9 +7,10 @@
 #include <stdatomic.h>
 
 enum {
-    STEP_MS = 30000,   /* worker without servers: limit for the current step to end */
-    LEAVE_MS = 20000,  /* limit for the other workers to reach the step at which this one leaves */
-    MESSAGE_MS = 3000, /* limit for a message to ps 0, which may have ended before */
+    STEP_MS = 30000, /* worker without servers: time limit for the current step */
+    /* time limit for the other workers to reach the step at which this worker leaves */
+    LEAVE_MS = 20000,
+    MESSAGE_MS = 3000, /* time limit for a message to ps 0, which may already have ended */
 };
 
 sigset_t shutdown_signals(int how)
@@ -65,7 +66,7 @@ static void stop_now(struct worker *w)
     w->updates.ops->cancel(w->updates.ctx);
 }
 
-/* Contributes until the next generation begins, which excludes this worker. */
+/* Lets training contribute until the next generation begins, which excludes this worker. */
 static void leave_in_order(struct worker *w, int sig)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
@@ -88,7 +89,7 @@ static void leave_in_order(struct worker *w, int sig)
 }
 
 /* Runs the only thread that receives SIGINT and SIGTERM; all others block these signals. It starts
- * before the devices are set up. A driver, or NCCL, may never return from the set-up: a second
+ * before the devices are set up. A driver, or NCCL, may never return from the set-up: then a second
  * signal ends the process at once, by the signal's default action. */
 static void *signal_main(void *arg)
 {
@@ -128,7 +129,8 @@ static void *signal_main(void *arg)
         leave_in_order(w, sig);
     else if (ready && !last)
         stop_now(w);
-    /* the thread waits with the signals unblocked: no other thread can receive a second signal */
+    /* the thread waits with the signals unblocked, because no other thread could receive a second
+     * signal */
     pthread_mutex_lock(&w->lock);
     while (!w->done)
         pthread_cond_wait(&w->signalled, &w->lock);
@@ -163,7 +165,7 @@ void shutdown_end(struct worker *w)
         return;
     int sig = shutdown_received(w, true);
     if (!sig)
-        /* The thread waits in sigwait. */
+        /* The thread waits in sigwait, which this signal ends. */
         pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)
     pthread_join(w->signal_thread, NULL);
     if (sig)

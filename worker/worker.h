@@ -40,20 +40,21 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
-    struct updates watched;                /* copy of `updates` whose waits `waiting` watches */
-    struct job_data data;                  /* description of the data for the servers */
-    struct job_normal normal;              /* normalisation of the samples */
-    struct dataset_range range;            /* range of the training samples' values */
-    struct trained_on trained_on;          /* --evaluate, --predict: description in the file */
+    struct updates watched;     /* copy of `updates`; the object `waiting` observes its waits */
+    struct job_data data;       /* description of the data for the servers */
+    struct job_normal normal;   /* normalisation of the samples */
+    struct dataset_range range; /* range of the training samples' values */
+    /* --evaluate, --predict: description of the training data in the file */
+    struct trained_on trained_on;
     char *data_text;                       /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
-    float *averages; /* --ema_decay: values like `params`, of the last evaluation; NULL: none */
+    float *averages; /* --ema_decay: averages of `params` at the last evaluation; NULL: none */
     /* [n_layers] layers that multiply in bf16 on the CPU, as measured; NULL: not measured */
     uint8_t *rounded;
-    float *init;    /* --init: values like `params`, valid if `given` is set; NULL: none */
-    uint8_t *given; /* [number of parameters] the file has this parameter */
-    struct weights_result init_result; /* result of reading the file */
+    float *init;    /* --init: initial values of `params`, where `given` is set; NULL: none */
+    uint8_t *given; /* [number of parameters] 1 if the file has this parameter */
+    struct weights_result init_result; /* result of reading the file of --init */
     struct updates updates;
     struct net_join joins_with; /* description of this worker for the servers */
     struct job_over over;
@@ -63,7 +64,7 @@ struct worker {
     struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
     struct figures figures;
-    struct waiting *waiting;   /* NULL: no servers */
+    struct waiting *waiting;   /* watches the waits for servers; NULL: no servers */
     struct reporter *reporter; /* NULL: no servers */
     struct monitor *monitor;   /* --metrics_port; NULL: none */
 
@@ -72,27 +73,27 @@ struct worker {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t signalled;
     int signal;           /* received signal; 0: none */
-    int ended_by;         /* signal that ended the run at once; 0: none */
+    int ended_by;         /* signal that ended training at once; 0: none */
     bool ready;           /* trainer and exchange can be stopped */
-    bool training;        /* trains with servers, and can leave the job in order */
-    bool trained;         /* all steps are done, or the worker has left */
-    bool stepped;         /* the trainer computes no more steps */
-    bool stopped;         /* the job was stopped by request before its last step */
+    bool training;        /* the worker trains with servers, and can leave the job in order */
+    bool trained;         /* training is over: all steps are done, or the worker has left */
+    bool stepped;         /* the trainer computes no further step */
+    bool stopped;         /* the job was stopped on request before its last step */
     _Atomic bool is_torn; /* training was stopped inside a step */
-    bool done;            /* main does not need the signal thread any more */
+    bool done;            /* the main thread does not need the signal thread any more */
 };
 
 /* Builds a trainer from the flags (set_up.c). ST_CANCELLED: a signal ended the set-up between two
- * of its parts. */
+ * of its steps. */
 enum status set_up(struct worker *w);
-/* Builds what --evaluate and --predict need: the model, its devices, the test set, and memory for
- * the parameters. */
+/* Builds everything that --evaluate and --predict need: the model, its devices, the test set, and
+ * memory for the parameters. */
 enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps. asked: number of steps before it was rounded up to
  * whole rounds. */
 void set_up_log_rounds(const struct net_job *job, int64_t asked);
-/* Reads the model (set_up_model.c). The data sets determine the values that the model leaves to
- * them ("auto"). */
+/* Reads the model (set_up_model.c). The values that the model leaves to the data ("auto") depend on
+ * the data sets. */
 enum status set_up_model_read(struct worker *w);
 /* Uses the model in the file of --evaluate or --predict, unless --model names one. */
 enum status set_up_model_choose(struct worker *w);
@@ -118,7 +119,7 @@ enum status set_up_events(struct worker *w);
 /* Blocks or unblocks SIGINT and SIGTERM for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
 sigset_t shutdown_signals(int how);
 enum status shutdown_start(struct worker *w);
-/* Returns the received signal; 0: none. done: from now on no signal is handled. */
+/* Returns the received signal; 0: none. done: signals that arrive later are not handled. */
 int shutdown_received(struct worker *w, bool done);
 /* Ends the thread of shutdown_start, if there is one. */
 void shutdown_end(struct worker *w);

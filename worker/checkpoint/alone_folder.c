@@ -1,6 +1,7 @@
 /* worker/checkpoint/alone_folder.c - opens the folder of a worker without servers: locks it, finds
- * the newest whole checkpoint, claims the folder, and loads the checkpoint into the updates. A
- * start that fails before the claim leaves the folder to its owner. */
+ * the newest complete checkpoint, claims the folder, and loads the checkpoint into the optimizers'
+ * updates (worker/train/updates.h). If the start fails before the claim, the folder keeps its
+ * owner. */
 #include "worker/checkpoint/alone_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -63,7 +64,8 @@ static void note_locked(const struct alone_folder *f, const char *path, int fail
 }
 
 /* Locks the folder. ST_REFUSED: a process of this host, or of a host whose locks this host sees,
- * has the lock. If take_over is set, this is no error, and f->lock_fd is -1 until replace_lock. */
+ * has the lock. If take_over is set, another process's lock is no error, and f->lock_fd is -1 until
+ * replace_lock. */
 static enum status lock_folder(struct alone_folder *f, bool take_over)
 {
     char path[PATH_MAX];
@@ -100,7 +102,7 @@ done:
     return st;
 }
 
-/* Copies values, slots and counts of idle updates of a checkpoint to the updates. */
+/* Copies a checkpoint's values, slots and counts of idle updates to the updates. */
 static enum status load_checkpoint(const struct alone_folder_config *cfg,
                                    const struct checkpoint_restore *r)
 {
@@ -171,8 +173,8 @@ static enum status check_job(const struct alone_folder_config *cfg,
     return st;
 }
 
-/* Finds the newest checkpoint. *found: the checkpoint of an earlier call or NULL; it is replaced if
- * a newer one exists. Refuses a checkpoint that does not fit the job. */
+/* Finds the newest checkpoint. *found: at first the checkpoint of an earlier call, or NULL; the
+ * function replaces it if a newer one exists. Refuses a checkpoint that does not fit the job. */
 static enum status find_checkpoint(const struct alone_folder_config *cfg,
                                    struct checkpoint_restore **found)
 {
@@ -197,7 +199,7 @@ static enum status find_checkpoint(const struct alone_folder_config *cfg,
     return check_job(cfg, m);
 }
 
-/* Loads the checkpoint into the updates. r NULL: the run starts at step 0. */
+/* Loads the checkpoint into the updates. If r is NULL, training starts at step 0. */
 static enum status restore_updates(struct alone_folder *f, const struct alone_folder_config *cfg,
                                    const struct checkpoint_restore *r)
 {
@@ -231,14 +233,15 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     TRY(checkpoint_folder_make(cfg->path));
     TRY(checkpoint_owner_check(cfg->path, NULL, cfg->take_over, &f.lease));
     TRY(lock_folder(&f, cfg->take_over));
-    TRY(find_checkpoint(cfg, &found)); /* a start that fails here leaves the folder to its owner */
+    TRY(find_checkpoint(cfg, &found)); /* if the start fails here, the folder keeps its owner */
     TRY(restore_updates(&f, cfg, found));
     const struct checkpoint_restore *before = found;
     if (checkpoint_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim_folder(&f));
     TRY(find_checkpoint(cfg,
-                        &found)); /* the previous owner may have written one before the claim */
+                        /* the previous owner may have written a checkpoint before the claim */
+                        &found));
     if (found != before)
         TRY(restore_updates(&f, cfg, found));
     if (f.lock_fd < 0)

@@ -25,7 +25,7 @@ struct alone_writer {
     struct updates_state state;
     float *values, *slots; /* copy of the state */
     struct checkpoint_shard_chunk *list;
-    int *shard; /* [n_chunks] all in file 0 */
+    int *shard; /* [n_chunks] 0 for each chunk, because all are in file 0 */
     char *server;
     pthread_t thread;
     int runs; /* the thread was started */
@@ -33,11 +33,11 @@ struct alone_writer {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     int busy, ending, stop_soon, fenced;
-    enum status written; /* result of the last copy */
-    bool is_last;        /* training ends with the copy */
-    int64_t copied;      /* step of the copy, or the step that training continued from */
+    enum status written; /* result of writing the last copy */
+    bool is_last;        /* the copy is that of the last step */
+    int64_t copied;      /* step of the copy; at first the step from which training continued */
     int64_t next_ns;
-    bool is_best; /* the copy becomes the best checkpoint; `best` is then set except for its id */
+    bool is_best; /* the copy will be the best checkpoint; then `best` is set, except for its id */
     int best_is_kept;
     struct checkpoint_best best;
 };
@@ -89,8 +89,8 @@ static enum status write_manifest(const struct alone_writer *s,
     return st;
 }
 
-/* Writes the copy of this step as a checkpoint. If best is not NULL, the checkpoint is also the
- * best one, and *kept receives 1 if the folder's record of the best checkpoint was written. */
+/* Writes the copy of this step as a checkpoint. If best is not NULL, this is also the best
+ * checkpoint, and *kept becomes 1 if the folder's record of the best checkpoint was written. */
 static enum status save(struct alone_writer *s, int64_t step, bool is_last,
                         struct checkpoint_best *best, int *kept)
 {
@@ -136,7 +136,7 @@ static enum status save(struct alone_writer *s, int64_t step, bool is_last,
 static void *saver_main(void *arg)
 {
     struct alone_writer *s = arg;
-    /* Linux: applies to this thread only */
+    /* on Linux, this changes only this thread's priority */
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     pthread_mutex_lock(&s->lock);
     while (!s->ending || s->busy) {
@@ -183,7 +183,8 @@ static enum status allocate_memory(struct alone_writer *s)
             .chunk = i,
             .value = s->values + k->first,
             .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL,
-            .idle = updates_idle(s->cfg.folder.updates, i)}; /* constant in a worker */
+            /* idle updates, which do not change while a worker runs */
+            .idle = updates_idle(s->cfg.folder.updates, i)};
     }
     return ST_OK;
 }
@@ -216,7 +217,8 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
     if (s->folder.rounding.n_bytes > 0)
         s->job.rounding = s->folder.rounding;
     s->server = s->folder.name;
-    s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that step */
+    /* this folder may have no checkpoint of that step */
+    s->copied = cfg->folder.restore ? -1 : s->folder.step;
     s->next_ns = clock_deadline_ns(cfg->save_ms);
     int err = pthread_create(&s->thread, NULL, saver_main, s);
     if (err) {
@@ -253,8 +255,8 @@ void alone_writer_destroy(struct alone_writer *s)
     free(s);
 }
 
-/* Copies the state. Called under the lock, while the thread is not busy. A diverged state never
- * replaces a good checkpoint. */
+/* Copies the state. Called under the lock, while the thread is not busy. A state with values that
+ * are not finite never replaces a checkpoint. */
 static void copy(struct alone_writer *s, int64_t step)
 {
     size_t n_elems = (size_t)s->cfg.folder.chunks->n_elems, n = n_elems * sizeof(float);
@@ -287,9 +289,9 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
         pthread_cond_wait(&s->wake, &s->lock);
 }
 
-/* Returns when the copy of the last step is written or cannot be written. ST_FULL, ST_IO: not
- * written, logged. A diverged state (ST_INVALID) was logged before and is no error here, because a
- * restart would not write it either. */
+/* Waits until the copy of the last step is written or cannot be written. ST_FULL, ST_IO: not
+ * written, logged. If the state has values that are not finite (ST_INVALID), this was logged
+ * before, and is no error here, because a restart would not write the state either. */
 static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->lock)
 {
     s->is_last = true;

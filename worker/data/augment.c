@@ -1,10 +1,10 @@
-/* worker/data/augment.c - draws and applies the random changes of a sample. Rows are copied as a
- * whole, because the visible part of a row is one run. */
+/* worker/data/augment.c - draws and applies the random changes of a sample. The visible part of a
+ * row is contiguous, so it is copied at once. */
 #include "worker/data/augment.h"
 #include "base/rng.h"
 #include <string.h>
 
-/* Indices of an item's draws in the random stream of a pass. */
+/* Indices of one sample's draws in the random stream of a pass. */
 enum { FLIP, SHIFT, CROP = SHIFT + 2, CUTOUT = CROP + 2, N_DRAWS = 8 };
 
 struct augment_draw augment_draw(const struct job_augment *a, const struct shape *sample,
@@ -28,8 +28,9 @@ struct augment_draw augment_draw(const struct job_augment *a, const struct shape
     return d;
 }
 
-/* Returns the offset from a pixel to its source along one axis of n pixels. Pixels from *first to
- * before *end show the sample after shift and crop; all others are 0. */
+/* Returns the distance from a pixel to the pixel that it is copied from, along one axis of n
+ * pixels. Pixels from *first up to *end - 1 show the sample after shift and crop; all others are
+ * 0. */
 static int64_t visible(const struct augment_draw *d, int axis, int64_t n, int64_t *first,
                        int64_t *end)
 {

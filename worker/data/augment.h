@@ -1,10 +1,10 @@
-/* worker/data/augment.h - random changes of a training sample. They are a pure function of the
- * job's seed, the sample's item and the pass over the training set: every reader gets the same
- * values, in any order, thread or process, however often (I2, I6, I8). The changes are applied in
- * this order: shift (zeros enter at the other side); crop (as many zeros are added around the
- * sample, and a window of the sample's size is cut out); flip; cutout (a square around any pixel,
- * which may extend beyond the edge). All channels change alike; zeros are 0 in the sample's units
- * before normalisation.
+/* worker/data/augment.h - random changes of a training sample. They depend only on the job's seed,
+ * the index of the sample and the pass over the training set: every reader gets the same values, in
+ * any order, thread or process, however often it reads (I2, I6, I8). The changes are applied in
+ * this order: shift (zeros replace the pixels that the shift leaves free); crop (as many zeros are
+ * added around the sample, and a window of the sample's size is cut out); flip; cutout (a square
+ * around any pixel, which may extend beyond the edge). All channels are changed in the same way.
+ * Zeros are 0 in the sample's unit, before normalisation.
  * Owns:    nothing. Threads: any. Errors: none. */
 #ifndef WORKER_DATA_AUGMENT_H
 #define WORKER_DATA_AUGMENT_H
@@ -14,8 +14,11 @@
 
 struct augment_draw {
     int flip;
-    int64_t shift[2], crop[2]; /* y, x: source of the pixel at (0, 0) */
-    int64_t cut[2][2];         /* [y, x][first, behind the last] of the square, inside the sample */
+    /* y, x: position in the sample of the pixel that is copied to (0, 0) */
+    int64_t shift[2], crop[2];
+    /* [y, x][first, end] of the square, inside the sample; the pixel at `end` is outside the
+     * square */
+    int64_t cut[2][2];
 };
 
 /* Draws the changes of one sample. Each number in `a` must be smaller than the sample's height and

@@ -1,6 +1,6 @@
-/* worker/data/data_array.h - an array of numbers of one type, as it lies in a file, and the
- * decoders of the formats with such arrays: IDX, npy, npz, safetensors. A decoder checks the header
- * against the length of the file. The decoded array points into the file.
+/* worker/data/data_array.h - an array of numbers of one type, as a file stores it, and the decoders
+ * of the formats with such arrays: IDX, npy, npz, safetensors. A decoder checks the header against
+ * the length of the file. The decoded array points into the file.
  *     IDX: 0 0 type rank | u32 big-endian dims | numbers, big-endian.
  *          type: 8 uint8, 9 int8, 0xb int16, 0xc int32, 0xd float32.
  *     npy: "\x93NUMPY" major minor | u16 (major 1) or u32 length, little-endian | {'descr': '|u1',
@@ -41,8 +41,9 @@ struct data_array {
     int n_dims;
     int64_t dim[DATA_MAX_DIMS];
     const uint8_t *data; /* dim[0] x dim[1] x ... numbers, not aligned; borrowed from the file */
-    uint64_t offset;     /* offset of data in the file; in a deflated npz: in the unpacked member */
-    void *unpacked;      /* memory of data, NULL: data is in the file; the holder frees it */
+    /* offset of data in the file; in a compressed npz: offset in the unpacked member */
+    uint64_t offset;
+    void *unpacked; /* memory of `data`, which the holder frees; NULL: `data` is in the file */
 };
 
 /* Decodes a whole file in memory; label: its name, in errors. */
@@ -50,36 +51,39 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_array *out);
 enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_array *out);
-/* Decodes a member; name: without ".npy". */
+/* Decodes a member of the archive; name: its name without ".npy". */
 enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
                             struct data_array *out);
-/* Decodes a tensor; path: the file of these n bytes. */
+/* Decodes a tensor of a file; path: name of the file, which has these n bytes. */
 enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
                                     const char *name, struct data_array *out);
 
-/* Sets *found to whether the member or the tensor exists. Errors: the file is not valid. */
+/* Sets *found to 1 if the member or the tensor exists, otherwise to 0. Errors: the file is not
+ * valid. */
 enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
                           int *found);
 enum status data_safetensors_find(const char *path, const char *name, int *found);
 
 const char *data_array_type_name(enum data_array_type type); /* "uint8" */
 int data_array_type_bytes(enum data_array_type type);
-/* Returns true for numbers with a fraction, which are targets if they are read as labels. */
+/* Returns true for types with fractions: if such numbers are read as labels, they are targets. */
 bool data_array_type_is_float(enum data_array_type type);
-/* Returns true for numbers that samples use unchanged; all others are divided by 255. */
+/* Returns true for types whose numbers samples use unchanged; all other numbers are divided by
+ * 255. */
 bool data_array_type_is_plain(enum data_array_type type);
-/* Logs that samples of a type other than float32 or whole numbers become float32. */
+/* Logs that samples of this type, which is neither float32 nor a type of whole numbers, become
+ * float32. */
 void data_array_log_converted(const struct data_array *a, const char *path, const char *what);
 #define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
-/* Returns the number of elements of the array, or of one row of it (all dims but the first). -1:
- * more than 2^62. */
+/* Returns the number of elements of the array, or of one row of the array (all dims but the first).
+ * -1: more than 2^62. */
 int64_t data_array_elems(const struct data_array *a);
 int64_t data_array_row_elems(const struct data_array *a);
-/* Writes "(60000, 28, 28)". */
+/* Writes a text such as "(60000, 28, 28)". */
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
-/* Returns the i-th number of a type of whole numbers, at most 2^63 - 1. */
+/* Returns number i of an array whose type has only whole numbers; at most 2^63 - 1. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
-/* Returns the i-th number of a type that data_array_type_is_plain(), unchanged. */
+/* Returns number i of an array whose type is plain (data_array_type_is_plain). */
 double data_array_plain(const struct data_array *a, int64_t i);
 /* Copies n numbers, beginning with the i-th. Whole numbers are divided by 255; floats and bool (0
  * or 1) are copied unchanged. */

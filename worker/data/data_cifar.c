@@ -34,7 +34,7 @@ static void batch_path(const char *first, int k, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%.*sdata_batch_%d.bin", folder, first, k);
 }
 
-/* Returns how many of the batches 1, 2, ... exist without a gap. */
+/* Returns the number of batches 1, 2, ... that exist without a gap. */
 static int count_batches(const char *first)
 {
     char path[PATH_MAX];
@@ -62,7 +62,7 @@ static enum status check_file(const struct data_file *f)
     return ST_OK;
 }
 
-/* Copies a file's records to both arrays, which already have `at` records. */
+/* Appends a file's records to both arrays, which already have `at` records. */
 static enum status copy_records(const struct data_file *f, int64_t at, uint8_t *pixels,
                                 int32_t *labels)
 {

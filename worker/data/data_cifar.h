@@ -15,8 +15,8 @@ struct data_cifar {
     struct data_array samples; /* (n, 3, 32, 32) of DATA_U8, unpacked */
     struct data_array labels;  /* (n) of DATA_I32, unpacked */
 };
-/* Reads the file. whole: `path` is data_batch_1.bin, and the function also reads the batches with
- * the next numbers. It warns unless there are five batches in all. */
+/* Reads the file. whole: `path` is data_batch_1.bin, and the function also reads the batches that
+ * follow it. It warns unless there are five batches. */
 enum status data_cifar_read(const char *path, bool whole, struct data_cifar *out);
 
 #endif

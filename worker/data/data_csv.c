@@ -1,6 +1,6 @@
-/* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. Each field has
- * at least two bytes, its content and its separator (one byte in an ignored column), so the file's
- * length bounds the memory, whatever the lines contain (I9). */
+/* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. A field has at
+ * least two bytes: its content and its separator (in an ignored column at least one byte). So the
+ * file's length limits the memory, whatever the lines contain (I9). */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -15,7 +15,7 @@ enum {
     LABEL_BYTES = 160
 };
 
-/* Destinations of a row's numbers; NULL: the row has no label or no targets. */
+/* Memory for a row's numbers; NULL: the row has no label, or no targets. */
 struct row {
     float *sample, *targets;
     int32_t *label;
@@ -94,7 +94,7 @@ const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_B
     return dst;
 }
 
-/* Logs the fault of a field of the current line, and the fix. */
+/* Logs what is wrong with a field of the current line, and the fix. */
 static void log_field(const struct csv *c, int64_t column, const char *wrong, const char *fix)
 {
     char text[DATA_CSV_COLUMN_BYTES], place[DATA_CSV_PLACE_BYTES] = "";
@@ -124,8 +124,8 @@ static enum status bad_label(const struct csv *c, int64_t column, const char *sh
     return ST_CORRUPT;
 }
 
-/* Returns true if the label's column was chosen by default and the current line is the first row: a
- * word in another column may then be the intended label. */
+/* Returns true if no flag chose the label's column and the current line is the first row: a word in
+ * another column may then be the intended label. */
 static bool may_be_label(const struct csv *c, size_t n)
 {
     return c->label_by_default && n > 0 && c->line == 1 + c->has_names;
@@ -161,7 +161,8 @@ static enum status bad_field(const struct csv *c, int64_t column, const char *fi
     return bad_label(c, column, data_csv_show(field, n, shown));
 }
 
-/* Refuses a label that is a word among numbers, or a number among words: it may be mistyped. */
+/* Refuses a label that is a word when the other labels are numbers, or the reverse: it may be
+ * mistyped. */
 static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
@@ -220,7 +221,7 @@ static enum status read_word(const struct csv *c, int64_t column, const char *fi
     return st;
 }
 
-/* Reads a label. The first one decides whether labels are words. */
+/* Reads a label. The first label decides whether all labels must be words. */
 static enum status read_label(struct csv *c, int64_t column, const char *field, size_t n,
                               int32_t *out)
 {
@@ -280,7 +281,7 @@ static bool is_blank(const struct csv *c)
     return data_csv_line_end(c, c->at) == c->at;
 }
 
-/* Reads all rows behind the names; *rows: their number. */
+/* Reads all rows after the line of names; *rows: number of rows. */
 static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
 {
     enum status st = ST_OK;
@@ -293,7 +294,7 @@ static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
                                 .targets = to.targets ? to.targets + n * c->n_targets : NULL,
                                 .label = to.label ? to.label + n : NULL};
         TRY(read_row(c, row));
-        n++; /* stays below the allocated room: see allocate_rows */
+        n++; /* stays below the number of rows that allocate_rows has reserved */
     }
     if (n == 0) {
         LOG_E("%s: has names of columns, but no samples; add a line for each sample", c->path);
@@ -304,8 +305,8 @@ done:
     return st;
 }
 
-/* Refuses a first sample whose label is a word that no other sample has: the line probably names
- * the columns (its features are numbers), and its word would become a class. */
+/* Refuses a first sample if its label is a word that no other sample has: the line probably names
+ * the columns, but its features look like numbers, and its word would become a class. */
 static enum status check_first_word(const struct csv *c, const int32_t *labels, int64_t rows)
 {
     int64_t same = 0;
@@ -341,7 +342,7 @@ done:
     return st;
 }
 
-/* Allocates room for as many rows as n bytes can hold. */
+/* Allocates memory for as many rows as n bytes can hold. */
 static enum status allocate_rows(const struct csv *c, uint64_t n, struct row *out)
 {
     uint64_t n_read = (uint64_t)(c->n_features + c->n_targets + c->has_label);

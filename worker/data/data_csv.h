@@ -13,60 +13,63 @@ enum { DATA_CSV_MAX_COLUMNS = 65537 };
 
 enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADER_NO };
 
-/* Columns, by name or by number from 1. A value. */
+/* Columns, by name or by number from 1. A plain value without ownership. */
 struct data_csv_columns {
-    const char *label;   /* column of the label; NULL: the one named "label", otherwise the last;
-                            see also may_lack */
+    /* column of the label; NULL: the column named "label", or the last one if no column has that
+     * name; see also may_lack */
+    const char *label;
     const char *targets; /* columns used instead of a label: "a,b,..."; NULL: none */
     const char *ignored; /* columns that are neither features nor a label: "a,b,..."; NULL: none */
     /* Classes of labels that are words: the number of a word is its index in this list (see
-     * data_words.h); NULL: the words are numbered here. */
+     * data_words.h); NULL: this file's words determine the classes. */
     const char *classes;
     int64_t features; /* number of features that a sample must have; 0: any */
-    /* Labels or targets may be missing. They are missing if `label` is DATA_CSV_NO_LABEL, or if
+    /* The file may lack labels or targets. It lacks them if `label` is DATA_CSV_NO_LABEL, or if
      * line 1 names none of their columns and the file has only as many columns as features. If
-     * `features` is 0, the label must be named. */
+     * `features` is 0, a file with labels must name their column. */
     bool may_lack;
-    /* Names in the training file, lists as in data_words.h; NULL: unknown. If line 1 contains one
-     * of them that is not a number, all columns are found by name, unless a flag names the label.
-     * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,
-     * unless `header` decides. */
+    /* Names in the training file, as lists (data_words.h); NULL: unknown. If line 1 contains one of
+     * these names, and the name is not a number, all columns are found by name, unless a flag names
+     * the label. If line 1 contains the names of all features, and these names are numbers, the
+     * line may also be a sample: ST_INVALID, unless `header` decides. */
     const char *feature_names, *label_names, *ignored_names;
-    bool are_targets; /* label_names lists targets, not a label */
+    bool are_targets; /* label_names lists targets; false: it names the label */
     /* Roles of the training file's columns, as in struct data_csv; NULL: unknown. If neither names
      * nor a flag identify the columns, a file with the same number of columns is assumed to have
-     * them in the same order. If labels may be missing, the same holds for a file that lacks only
-     * the columns of labels. */
+     * them in the same order. If labels may be missing, this is also assumed for a file that lacks
+     * only the columns of labels. */
     const char *roles;
-    enum data_csv_header header; /* whether line 1 names the columns; AUTO: its fields decide */
-    int describe;                /* log the columns that are used */
-    int warn; /* warn of doubtful columns; set while no model depends on the columns */
+    /* decides whether line 1 names the columns; AUTO: its fields decide */
+    enum data_csv_header header;
+    int describe; /* true: log the columns that are used */
+    int warn;     /* true: warn of doubtful columns; set while no model depends on the columns */
 };
 #define DATA_CSV_NO_LABEL "none"
 
 enum { DATA_CSV_NAME_BYTES = 48 };
 
 /* The feature with the largest numbers, if they are more than a hundred times as large as those of
- * all other features. A value. */
+ * all other features. A plain value without ownership. */
 struct data_csv_scale {
     int64_t column;        /* number of its column, from 1; 0: there is no such feature */
-    float largest, others; /* largest absolute values: of this feature, and of all others */
+    float largest, others; /* largest absolute values: of this feature, and of all other features */
     char name[DATA_CSV_NAME_BYTES]; /* name of the column; "": the file has no names */
 };
 
 struct data_csv {
-    struct data_array samples; /* (rows, the other columns) of DATA_F32, unpacked */
-    /* (rows) of DATA_I32, or (rows, targets) of DATA_F32, unpacked; n_dims 0: none */
+    struct data_array samples; /* (rows, features) of DATA_F32, unpacked */
+    /* (rows) of DATA_I32, or (rows, targets) of DATA_F32, unpacked; n_dims 0: the file has
+     * neither */
     struct data_array labels;
-    char *classes; /* list of the labels' words, malloc'd; NULL: labels are numbers */
+    char *classes; /* list of the words that are labels, malloc'd; NULL: labels are numbers */
     /* lists of the names of labels or targets, and of ignored columns */
     char *label_names, *ignored_names;
     char *columns; /* list of the names of the samples' columns; NULL: none */
-    /* letters, one per column: f feature, l label, t target, i ignored; then, after a ;, the
-     * targets' numbers if they are not in the file's order: "tft;1,0". NULL: columns were found by
-     * name */
+    /* letters, one per column: f feature, l label, t target, i ignored. If the targets are not in
+     * the file's order, a ";" and the targets' numbers follow: "tft;1,0". NULL: columns were found
+     * by name */
     char *roles;
-    struct data_csv_scale scale; /* set if `describe` and `warn` are */
+    struct data_csv_scale scale; /* set if `describe` and `warn` were set */
 };
 
 /* Decodes a file. path: its name, in errors. */

@@ -1,7 +1,7 @@
 /* worker/data/data_csv_columns.c - decides whether the first line of a CSV file names the columns,
- * and assigns their roles: see data_csv.h. The line is not a sample if it contains a requested
- * column name, or if no feature has a number in it. So a mistyped number in the first sample does
- * not turn that sample into names. */
+ * and assigns their roles: see data_csv.h. The line is a sample unless it contains the name of a
+ * requested column, or none of its features is a number. So a single mistyped number in the first
+ * sample does not make that sample a line of names. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -11,7 +11,7 @@
 
 static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
 {
-    if (data_csv_text_check_names(c) != ST_OK) /* it logged the reason why the name is not found */
+    if (data_csv_text_check_names(c) != ST_OK) /* the call has logged why the name is not found */
         return ST_CORRUPT;
     LOG_E(
         "%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its number, from 1 on",
@@ -33,8 +33,8 @@ static int64_t find_name(const struct csv *c, const char *name, size_t bytes, in
     return data_csv_index_find(c->names, name, bytes, second);
 }
 
-/* Finds a column by its name, which sets has_names, or by its number. *out -1: none. ST_INVALID:
- * two columns have the name. */
+/* Finds a column by its name (then has_names becomes true) or by its number. *out becomes -1 if
+ * there is no such column. ST_INVALID: two columns have the name. */
 static enum status find_column(struct csv *c, const char *name, size_t bytes, int64_t *out)
 {
     double number;
@@ -71,7 +71,8 @@ static enum status assign_column(struct csv *c, const char *flag, int64_t column
     return ST_OK;
 }
 
-/* Assigns roles to the columns "a,b,...": the same role to all; to targets, consecutive roles. */
+/* Assigns roles to the columns "a,b,...": all get the same role, except that targets get
+ * consecutive roles. */
 static enum status assign_columns(struct csv *c, const char *flag, const char *names, int64_t role)
 {
     enum status st = ST_OK;
@@ -111,8 +112,8 @@ static enum status label_not_known(const struct csv *c)
     return ST_INVALID;
 }
 
-/* Returns true if a feature followed the label in training: the label is then not the last
- * column. */
+/* Returns true if a feature was in a column after the label in training: then the label was not in
+ * the last column. */
 static bool was_in_front(const struct csv *c)
 {
     const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
@@ -151,7 +152,7 @@ done:
     return st;
 }
 
-/* Counts the fields of the line at p with this separator, up to one above the bound. */
+/* Counts the fields of the line at p that this separator yields; stops at one above the limit. */
 static int64_t count_fields(const struct csv *c, const char *p, char between)
 {
     const char *end = data_csv_line_end(c, p);
@@ -163,7 +164,7 @@ static int64_t count_fields(const struct csv *c, const char *p, char between)
     return n;
 }
 
-/* Returns the first non-blank line behind line 1; the end of the text without one. */
+/* Returns the first line after line 1 that is not blank; the end of the text if all are blank. */
 static const char *second_line(const struct csv *c)
 {
     const char *p = data_csv_line_end(c, c->at);
@@ -173,8 +174,8 @@ static const char *second_line(const struct csv *c)
 }
 
 /* Chooses the separator: the first one that occurs in line 1 and yields the same number of fields
- * in the next line (a name may contain another separator); otherwise the first separator in line
- * 1. */
+ * there as in the next line (because a name may contain another separator). If none does, chooses
+ * the first separator in line 1. */
 static void count_columns(struct csv *c)
 {
     static const char known[] = {',', ';', '\t'};
@@ -192,8 +193,8 @@ static void count_columns(struct csv *c)
     c->n_features = c->n_columns;
 }
 
-/* Refuses a file with R's row names: line 1 has no name for their column, so all names would be
- * shifted to the left. */
+/* Refuses a file with R's row names: line 1 has no name for the column of row names, so all names
+ * would belong to the column before theirs. */
 static enum status check_second_line(const struct csv *c)
 {
     const char *second = second_line(c);
@@ -234,7 +235,7 @@ static enum status mixed_line(const struct csv *c, int64_t column)
 }
 
 /* Returns true if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ...: some programs write these
- * numbers if the columns have no names. Up to three such fields may be a sample. */
+ * numbers if the columns have no names. A line of up to three such fields may be a sample. */
 static bool counts_up(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -259,8 +260,8 @@ static enum status looks_like_names(const struct csv *c)
     return ST_INVALID;
 }
 
-/* Sets has_names if it is still unknown: true if all fields are names, false if all fields but a
- * label are numbers. */
+/* Sets has_names if it is still unknown: true if no field is a number, false if all fields except
+ * the label are numbers. */
 static enum status judge_fields(struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -316,8 +317,8 @@ static enum status check_features(const struct csv *c)
     return ST_MISMATCH;
 }
 
-/* Finds the label or targets by their flags, or as in training, and decides whether line 1 names
- * the columns. */
+/* Finds the label or targets by the flags, or by their positions in training, and decides whether
+ * line 1 names the columns. */
 static enum status assign_places(struct csv *c)
 {
     enum status st = ST_OK;
@@ -362,8 +363,8 @@ done:
     return st;
 }
 
-/* Lists the columns of a role: targets by their numbers, others by their order. Returns their
- * number. */
+/* Lists the columns of a role: targets in the order of their numbers, others in the order of the
+ * columns. Returns the number of columns. */
 static int64_t pick_columns(const struct csv *c, int64_t role, int64_t *pick)
 {
     int64_t n = 0;
@@ -436,7 +437,7 @@ done:
     return st;
 }
 
-enum { ORDER_BYTES = 6 }; /* length of a target's number and the character before it */
+enum { ORDER_BYTES = 6 }; /* length of a target's number with the character before it */
 
 /* Appends the targets' numbers. */
 static void write_order(const struct csv *c, char *to)

@@ -9,7 +9,7 @@
 
 enum { MORE_BYTES = 80, MOST_WARNINGS = 5 };
 
-/* Writes "columns 1 and 3 have the same name, 'len',". */
+/* Writes a text such as "columns 1 and 3 have the same name, 'len',". */
 static const char *equal_text(const struct data_csv_equal *e, char dst[2 * DATA_CSV_COLUMN_BYTES])
 {
     char between[40] = " and";
@@ -90,7 +90,8 @@ static int compare_classes(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* True for a word that stands for a missing label. "none" may be a class; Python writes "None". */
+/* Returns true for a word that stands for a missing label. Not for "none", which may be a class;
+ * but Python writes "None". */
 static bool stands_for_nothing(const struct class *k)
 {
     static const char *const known[] = {"nan", "na",      "n/a", "#n/a", "<na>", "null",
@@ -101,7 +102,7 @@ static bool stands_for_nothing(const struct class *k)
     return k->n == 0 || (k->n == 4 && memcmp(k->at, "None", 4) == 0);
 }
 
-/* Writes "'Cat' (first in line 2, 20 rows)". */
+/* Writes a text such as "'Cat' (first in line 2, 20 rows)". */
 static const char *class_text(const struct csv *c, const struct class *k,
                               char dst[2 * DATA_CSV_COLUMN_BYTES])
 {

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Role of a column; from 0 on: index of a target. */
+/* Role of a column; a role of 0 or more is the index of a target. */
 enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
 
 struct data_csv_index;
@@ -21,12 +21,13 @@ struct csv {
     char between;
     int64_t line; /* number of the current line, from 1 */
     int64_t n_columns, n_features, n_targets;
-    int64_t *role;  /* [n_columns] */
-    int64_t *place; /* [n_columns] index of a feature in the sample; NULL: the file's order */
+    int64_t *role; /* [n_columns] */
+    /* [n_columns] index in the sample of each feature; NULL: features have the file's order */
+    int64_t *place;
     bool has_label;
-    bool label_by_place;  /* the label has the same index as in training */
+    bool label_by_place;  /* the label was found by its index in training */
     int label_by_default; /* no flag named the label */
-    bool has_names;       /* the first line is not a sample */
+    bool has_names;       /* line 1 names the columns; it is not a sample */
     int labels_known;     /* kind of the first label */
     bool are_words;
     int64_t first_line; /* line of the first label */
@@ -51,14 +52,14 @@ static inline bool data_csv_has_model(const struct csv *c)
 
 /* Returns the end of the line at p, without its line break. */
 const char *data_csv_line_end(const struct csv *c, const char *p);
-/* Returns the field at *p without blanks and one pair of quotes around it, and sets *p behind its
- * separator; NULL at the end of the line. */
+/* Returns the field at *p without the blanks and the pair of quotes around it, and moves *p to
+ * after its separator. NULL: the line has no further field. */
 const char *data_csv_next_field(const struct csv *c, const char **p, const char *end, size_t *n);
 /* Returns false if the field is not a finite number. */
 bool data_csv_read_number(const char *field, size_t n, double *out);
 /* Copies a field as printable ASCII, cut to the size of dst. */
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
-/* Refuses bytes that are not text, with their line and the fix (data_csv_text.c). */
+/* Refuses bytes that are not UTF-8 text; logs their line and the fix (data_csv_text.c). */
 enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path);
 /* Refuses a field of the current line that is not UTF-8; the second function does so for all fields
  * of line 1. */
@@ -71,7 +72,8 @@ enum status data_csv_index_create(const struct csv *c, struct data_csv_index **o
 /* Returns the first column with this name, and sets *second to the next one; -1: none. */
 int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, size_t n,
                             int64_t *second);
-/* Returns the next name of a list and its length, and moves *list behind it; NULL: none. */
+/* Returns the next name of a list and its length, and moves *list to after it; NULL: the list has
+ * ended. */
 static inline const char *data_csv_next_name(const char **list, size_t *n)
 {
     const char *name = *list;
@@ -80,20 +82,19 @@ static inline const char *data_csv_next_name(const char **list, size_t *n)
     return name;
 }
 /* Compares the names with those of the training file. If several columns had the same name in
- * training and this file has all of them, the k-th column with this name stands for the k-th one in
- * training. */
+ * training, and this file has as many columns with that name, then column k with this name has the
+ * role of column k with this name in training. */
 void data_csv_index_train(struct data_csv_index *x, const struct csv *c);
-/* Counts the columns with this name, without those that a flag ignores, in this file and in
- * training. */
+/* Counts the columns with this name that no flag ignores, in this file and in the training file. */
 void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
                           int64_t *trained);
-/* Returns the first feature with this name that was not returned before and may stand for a column
- * of the training file with this role letter; -1: none. */
+/* Returns the first feature with this name that no earlier call has returned and that may have this
+ * role letter of the training file; -1: none. */
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
                             size_t n, char role);
 
-/* Columns with the same name. Ignored columns are left out, unless columns are found by the names
- * of the training file. */
+/* Columns with the same name. Ignored columns are not included, unless columns are found by the
+ * names of the training file. */
 struct data_csv_equal {
     struct data_csv_field name;
     int64_t n, n_trained;
@@ -105,35 +106,36 @@ struct data_csv_equal {
  * Returns false at the end. */
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
-/* Logs one warning about equal names, which do not identify columns (data_csv_equal.c). */
+/* Logs one warning about columns with equal names, which their names do not identify
+ * (data_csv_equal.c). */
 void data_csv_equal_warn_names(const struct csv *c);
-/* Warns of words that are probably not classes: those for a missing label, and pairs that differ
- * only in case or surrounding spaces. numbers: classes of the rows. */
+/* Warns of words that are probably not classes: words that stand for a missing label, and pairs
+ * that differ only in case or surrounding spaces. numbers: classes of the rows. */
 enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows);
 /* Counts the columns and assigns their roles (data_csv_columns.c). */
 enum status data_csv_columns_read(struct csv *c);
-/* Logs the features, label and ignored columns of these rows, and warns of columns that are rarely
- * meant as features (data_csv_report.c). */
+/* Logs which columns are features, label and ignored, and warns of columns that are rarely meant as
+ * features (data_csv_report.c). */
 enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
                             struct data_csv_scale *scale);
-/* Writes "5 'label'", or "5" if the file has no names, or this column has none. */
+/* Writes a text such as "5 'label'", or "5" if the file or this column has no name. */
 const char *data_csv_report_column(const struct csv *c, int64_t column,
                                    char dst[DATA_CSV_COLUMN_BYTES]);
-/* Writes ", or" with the label's column in training and the fix. Writes "" if the file has names,
- * or if the label was not found by its index. */
+/* Writes a text that begins with ", or" and contains the label's column in training, and the fix.
+ * Writes "" if the file has names, or the label was not found by its index. */
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
 /* Sets the names of features, labels or targets, and ignored columns if line 1 names the columns;
- * otherwise sets NULL. */
+ * otherwise sets them to NULL. */
 enum status data_csv_columns_name(const struct csv *c, struct data_csv *out);
-/* Adds the role of each column. */
+/* Logs the role of each column, and stores it in out->roles. */
 enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out);
 /* Finds the columns by the names of the training file, if line 1 contains them
  * (data_csv_layout.c). */
 enum status data_csv_layout_match_names(struct csv *c, bool *matched);
 /* Finds the columns by their indices in the training file. */
 enum status data_csv_layout_match_places(struct csv *c, bool *matched);
-/* Warns if only one of this file and the training file has names, so that columns are matched by
- * their order. */
+/* Warns if only one of this file and the training file has names, because columns are then matched
+ * by their order. */
 void data_csv_layout_warn_places(const struct csv *c);
 
 #endif

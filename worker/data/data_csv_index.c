@@ -1,4 +1,4 @@
-/* worker/data/data_csv_index.c - the columns of line 1, sorted by name and then by column, so that
+/* worker/data/data_csv_index.c - the columns of line 1, sorted by name and then by column, so
  * finding many columns costs little more than reading the line. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
@@ -11,9 +11,10 @@ struct entry {
     char role; /* role letter of the training column that this column stands for; 0: any */
     bool is_taken;
     /* The fields below are used only in the first entry of each name. */
-    int64_t n_here, n_trained; /* columns of this name that no flag ignores: here, in training */
-    int64_t n_given;           /* entries that were examined for a role */
-    int64_t n_passed[4];       /* entries that data_csv_index_take has passed for each role */
+    /* columns of this name that no flag ignores: in this file, in the training file */
+    int64_t n_here, n_trained;
+    int64_t n_given;     /* entries that were examined for a role */
+    int64_t n_passed[4]; /* entries that data_csv_index_take has passed for each role */
 };
 
 static const char role_letters[] = "flti";
@@ -59,7 +60,7 @@ static size_t letter_place(char role)
     return (size_t)(strchr(role_letters, role) - role_letters);
 }
 
-/* Returns the index of the first entry with this name; x->n without one. */
+/* Returns the index of the first entry with this name; x->n if no entry has it. */
 static int64_t find_entry(const struct data_csv_index *x, const struct data_csv_field *name)
 {
     int64_t from = 0, to = x->n;
@@ -149,7 +150,8 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
     if (!k->roles || strspn(k->roles, role_letters) != strlen(k->roles) ||
         count_letter(k->roles, 'f') != features || count_letter(k->roles, 'i') != ignored ||
         count_letter(k->roles, 'l') + count_letter(k->roles, 't') != labels ||
-        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* roles may be any text */
+        /* roles may be any text, because a model's file contains them */
+        (strchr(k->roles, 'l') && strchr(k->roles, 't')))
         return;
     for (const char *r = k->roles; *r; r++) {
         const char **list = &rest[letter_place(*r)];

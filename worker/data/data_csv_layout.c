@@ -10,8 +10,9 @@
 
 enum { ABSENT, AS_NUMBERS, AS_WORDS };
 
-/* Returns AS_WORDS if line 1 contains one of these names as a word, so that line 1 names the
- * columns. Returns AS_NUMBERS if it contains all of these names, and all are numbers. */
+/* Returns AS_WORDS if line 1 contains one of these names and that name is not a number: then line 1
+ * names the columns. Returns AS_NUMBERS if line 1 contains all of these names and all are
+ * numbers. */
 static int judge_names(const struct csv *c, const char *list)
 {
     int have_all = list != NULL;
@@ -28,7 +29,7 @@ static int judge_names(const struct csv *c, const char *list)
     return have_all ? AS_NUMBERS : ABSENT;
 }
 
-/* Sets *named if line 1 names the columns. ST_INVALID: line 1 may also be a sample. */
+/* Sets *named to true if line 1 names the columns. ST_INVALID: line 1 may also be a sample. */
 static enum status judge_line(const struct csv *c, bool *named)
 {
     const struct data_csv_columns *k = c->columns;
@@ -83,9 +84,9 @@ static enum status place_features(struct csv *c)
     return ST_OK;
 }
 
-/* Assigns a role to each column in `list`; all these columns had this letter in training. The role
- * is `first`; for targets (first >= 0) the i-th name gets first + i. Returns the number of names
- * that the file has. */
+/* Assigns a role to each column in `list`. All these columns had this letter in training. The role
+ * is `first`; if `first` is a target (0 or more), name i of the list gets the role first + i.
+ * Returns the number of these names that the file has. */
 static int64_t place_list(struct csv *c, const char *list, char letter, int64_t first,
                           int64_t *n_names)
 {
@@ -124,7 +125,7 @@ static enum status place_labels(struct csv *c)
     return ST_OK;
 }
 
-/* True if the training file had an ignored column at this index. */
+/* Returns true if the training file had an ignored column at this index. */
 static bool was_ignored(const struct csv *c, int64_t column)
 {
     const char *roles = c->columns->roles;
@@ -150,8 +151,8 @@ static void log_unknown(const struct csv *c, int64_t column, const char *name, s
             (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
 }
 
-/* Refuses a column that training did not have. A column without a name is ignored if training
- * ignored the column at its index. */
+/* Refuses a column that the training file did not have. A column without a name is ignored if the
+ * training file had an ignored column at the same index. */
 static enum status check_rest(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -225,8 +226,8 @@ static bool are_valid(const char *roles)
 }
 
 /* Reads the numbers of the n targets, in the order of the file's columns, from the text after the
- * ';'. Without a ';' they are 0, 1, ... Returns false if they are not a permutation. is_taken: [n],
- * all false. */
+ * ';'. If there is no ';', the numbers are 0, 1, ... Returns false if they are not a permutation.
+ * is_taken: [n], all false. */
 static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_taken)
 {
     const char *at = roles + strcspn(roles, ";");
@@ -244,7 +245,8 @@ static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_ta
     return n > 0 || !given;
 }
 
-/* Assigns each column its role. whole: false if the columns of labels and targets are missing. */
+/* Assigns each column its role. whole: false if the file lacks the columns of labels and
+ * targets. */
 static void assign_roles(struct csv *c, const char *r, bool whole, const int64_t *order)
 {
     c->n_features = 0;

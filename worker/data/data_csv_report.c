@@ -1,6 +1,6 @@
 /* worker/data/data_csv_report.c - logs the role of each column of a CSV file, and warns of features
  * that are rarely meant as features: row numbers, a column without a name, a column whose numbers
- * are a hundred times larger than all others. If the label was chosen by default, this is always
+ * are a hundred times larger than all others. If no flag chose the label, its column is always
  * logged. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
@@ -22,11 +22,13 @@ struct feature {
     const char *name; /* n bytes of line 1; n 0: none */
     size_t n;
     float least, most;
-    float previous;      /* value in the row before */
-    bool numbers_rows;   /* each value is one more than in the row before */
-    bool rises, falls;   /* each value is above, below that of the row before */
-    bool are_whole;      /* all values are whole numbers */
-    bool numbers_sample; /* no two rows have the same value, and the values leave few gaps */
+    float previous;    /* value in the previous row */
+    bool numbers_rows; /* each value is the one of the previous row plus 1 */
+    /* rises: each value is above that of the previous row; falls: each is below it */
+    bool rises, falls;
+    bool are_whole; /* all values are whole numbers */
+    /* no two rows have the same value, and few whole numbers between the values are missing */
+    bool numbers_sample;
 };
 
 /* Copies a name, cut if it is long, but never inside a UTF-8 character. */
@@ -41,7 +43,7 @@ static const char *copy_name(const char *field, size_t n, char dst[DATA_CSV_NAME
     return dst;
 }
 
-/* Copies the name of a column. "": the file has no names, or this one is empty. */
+/* Copies the name of a column. Copies "" if the file has no names, or this name is empty. */
 static const char *name_of(const struct csv *c, int64_t column, char dst[DATA_CSV_NAME_BYTES])
 {
     const char *end = data_csv_line_end(c, c->line_1), *p = c->line_1, *field = "";
@@ -146,8 +148,8 @@ static float largest_value(const struct feature *f)
     return fmaxf(fabsf(f->least), fabsf(f->most));
 }
 
-/* Finds a feature whose numbers are so large that they dominate all others unless they are
- * normalised. */
+/* Finds a feature whose numbers are so large that, without normalisation, they outweigh all other
+ * features. */
 static void find_scale(const struct csv *c, const struct feature *f, struct data_csv_scale *out)
 {
     int64_t top = 0;
@@ -198,9 +200,9 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-/* Sets numbers_sample if the values are all numbers of a range, each once. Half of the range
- * suffices if there are many rows, which may be a part of a larger table. Few rows are not judged:
- * they may satisfy this by chance. seen: room for 2 * rows. */
+/* Sets numbers_sample if the values are all whole numbers of a range, each once. If there are many
+ * rows, half of the range is enough, because the rows may be a part of a larger table. Few rows are
+ * not judged: they may satisfy this by chance. seen: memory for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)
 {

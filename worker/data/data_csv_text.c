@@ -1,6 +1,6 @@
-/* worker/data/data_csv_text.c - checks that a CSV file is UTF-8 text. Exports write names and words
- * as JSON, which is always UTF-8: another encoding would fail only at the end of a job. Ignored
- * fields and numbers are not checked. See data_csv_impl.h. */
+/* worker/data/data_csv_text.c - checks that a CSV file is UTF-8 text. An export writes names and
+ * words as JSON, which is always UTF-8: with another encoding, the export would fail at the end of
+ * a job. Ignored fields and numbers are not checked. See data_csv_impl.h. */
 #include "base/log.h"
 #include "base/utf8.h"
 #include "worker/data/data_csv_impl.h"
@@ -8,7 +8,7 @@
 
 #define CONVERT "convert the file with iconv -f %s -t UTF-8 FILE > NEW"
 
-/* Returns the number of the line with this byte. */
+/* Returns the number of the line that contains this byte. */
 static long long line_of(const uint8_t *bytes, const uint8_t *byte)
 {
     long long line = 1;
@@ -17,7 +17,7 @@ static long long line_of(const uint8_t *bytes, const uint8_t *byte)
     return line;
 }
 
-/* Logs a zero byte. UTF-16 text has one in each ASCII character, from the first on. */
+/* Logs a zero byte. In UTF-16 text, each ASCII character has a zero byte. */
 static void name_zero(const uint8_t *bytes, const uint8_t *zero, const char *path)
 {
     if (zero - bytes > 1)

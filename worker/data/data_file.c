@@ -1,5 +1,5 @@
 /* worker/data/data_file.c - opens a file by mapping or unpacking it. Unpacked memory grows with the
- * bytes that gzip produces, so a small file cannot claim a large amount (I9). A file may have
+ * bytes that gzip produces, so a small file cannot reserve much memory (I9). A file may have
  * several gzip members, whose bytes are concatenated. zlib checks each member's checksum and
  * length. Zeros may follow the last member; other bytes are an error. */
 #include "worker/data/data_file.h"
@@ -36,8 +36,8 @@ static enum status map(int fd, uint64_t n, struct data_file *f)
     return ST_OK;
 }
 
-/* Allocates room for more than `have` bytes: at first the unpacked size in the last 4 bytes of the
- * file, later twice the current room. */
+/* Allocates memory for more than `have` bytes: at first for the unpacked size that the last 4 bytes
+ * of the file contain, later two times the present size. */
 static enum status grow(const struct data_file *packed, uint64_t have, uint8_t **to, uint64_t *room)
 {
     const uint8_t *end = packed->bytes + packed->n;
@@ -65,7 +65,7 @@ static bool is_member(const struct data_file *packed, uint64_t at)
     return packed->n - at >= 2 && packed->bytes[at] == 0x1f && packed->bytes[at + 1] == 0x8b;
 }
 
-/* Checks the bytes behind the last gzip member. */
+/* Checks the bytes after the last gzip member. */
 static enum status check_padding(const struct data_file *packed, uint64_t from)
 {
     for (uint64_t at = from; at < packed->n; at++)
@@ -144,7 +144,7 @@ enum status data_file_open(const char *path, struct data_file **out)
     enum status st = ST_OK;
     struct stat info;
     struct data_file *f = calloc(1, sizeof *f);
-    /* O_NONBLOCK: a pipe of that name must not block. */
+    /* O_NONBLOCK: if the path is a pipe, open must not wait */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f)
         f->path = strdup(path);

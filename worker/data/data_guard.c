@@ -20,7 +20,7 @@ static struct place places[DATA_GUARD_MAX];
 static int installed;
 static struct sigaction before;
 
-/* Writes the line with one call, so that it is not interleaved. */
+/* Writes the line with one call, so that no other line is mixed with it. */
 static void log_fault(const char *path)
 {
     static const char before_it[] = "E worker: ";
@@ -46,7 +46,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         _exit(1);
     }
     (void)context;
-    /* returning repeats the instruction, which raises the signal again */
+    /* the handler returns to the same instruction, which raises the signal again */
     sigaction(number, &before, NULL);
 }
 

@@ -10,7 +10,7 @@
 
 enum { DATA_GUARD_MAX = 16 };
 
-/* Adds a mapping. path: borrowed until it is removed. */
+/* Adds a mapping. path: borrowed until data_guard_remove. */
 void data_guard_add(const void *at, size_t bytes, const char *path);
 void data_guard_remove(const void *at);
 

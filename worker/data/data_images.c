@@ -1,5 +1,5 @@
-/* worker/data/data_images.c - reads a folder of pictures into two arrays. All files are read, so
- * that one run names and counts every bad file. */
+/* worker/data/data_images.c - reads a folder of pictures into two arrays. It reads all files even
+ * after an error, so that one run reports every bad file. */
 #include "worker/data/data_images.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -14,8 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Largest number of values that one byte of a PNG can produce: deflate makes at most 1032 bytes of
- * it, a byte has at most 8 pixels, and a palette makes 3 values of a pixel. JPEG produces fewer. */
+/* Largest number of values that one byte of a PNG can produce. deflate unpacks a byte to at most
+ * 1032 bytes, each of these has at most 8 pixels, and a palette has 3 values for a pixel. A byte of
+ * a JPEG produces fewer. */
 enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16, MOST_NAMED = 20 };
 
 /* Names in a folder, sorted. */
@@ -26,15 +27,16 @@ struct names {
 
 struct set {
     const char *dir;
-    uint8_t *pixels; /* [room] pictures of `bytes` */
+    uint8_t *pixels; /* memory for `room` pictures, each of `bytes` bytes */
     int32_t *labels; /* [room] */
     int64_t n, room, bytes, dim[3];
     char first[PATH_MAX]; /* picture that determined the size */
-    /* all files; unreadable ones; those of another size or other colours */
+    /* number of all files; of files that cannot be read; of files with another size or other
+     * colours */
     int64_t n_files, n_bad, n_other;
     struct reading reading;
     int keeps_names;
-    char *names; /* [names_room], names_bytes of it in use */
+    char *names; /* memory of names_room bytes, of which names_bytes are in use */
     size_t names_bytes, names_room;
 };
 
@@ -166,7 +168,8 @@ static enum status keep_name(struct set *s, const char *path)
     return ST_OK;
 }
 
-/* Logs the first picture of another size, and counts all of them. */
+/* Logs the first picture whose size differs from that of the first picture, and counts all such
+ * pictures. */
 static enum status other_picture(struct set *s, const char *path, const int64_t dim[3])
 {
     char fix[128];
@@ -213,8 +216,8 @@ done:
     return st;
 }
 
-/* Adds a picture. A file that cannot be used is logged and counted, so that one run names all of
- * them. */
+/* Adds a picture. If the file cannot be used, logs and counts it, so that one run names all such
+ * files. */
 static enum status add_or_count(struct set *s, const char *path, int32_t label)
 {
     log_mute(s->n_bad >= MOST_NAMED);
@@ -264,7 +267,8 @@ done:
     return st;
 }
 
-/* Refuses a folder that holds several sets: it is easily mistaken for one of them. */
+/* Refuses a folder that contains several sets, because an operator easily names it instead of one
+ * of them. */
 static enum status check_depth(const struct set *s, const char *class, const char *folder,
                                const struct names *files)
 {
@@ -321,7 +325,8 @@ static char *join_names(const struct names *n)
     return text;
 }
 
-/* Returns true if pictures lie in the folder itself; its first entry decides. */
+/* Returns true if there are pictures in the folder itself, not in folders inside it; its first
+ * entry decides. */
 static bool is_flat(const char *dir, const struct names *names)
 {
     char path[PATH_MAX];
@@ -346,7 +351,7 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     return ST_NOT_FOUND;
 }
 
-/* Warns before training of names that an export will omit. */
+/* Warns, before training, of class names that an export cannot contain. */
 static void warn_of_names(const char *dir, const struct names *names)
 {
     char shown[PATH_MAX];

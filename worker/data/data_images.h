@@ -1,10 +1,12 @@
 /* worker/data/data_images.h - a folder that has a folder of pictures for each class: PNG and JPEG,
  * decoded into memory. Classes are numbered in the order of their folders' names, pictures in the
- * order of theirs. Palettes become RGB, 16 bits become 8; alpha is dropped.
+ * order of theirs. Palettes become RGB, values of 16 bits become 8 bits, and the alpha channel is
+ * dropped.
  * Threads: none of its own.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (built without the library),
- *          ST_MISMATCH (pictures of different sizes), ST_NOMEM; the line names the file. All files
- *          are read before it returns; the first 20 bad ones are named and all are counted. */
+ *          ST_MISMATCH (pictures of different sizes), ST_NOMEM; the log line names the file. All
+ *          files are read before it returns; it names the first 20 bad files, and counts all of
+ *          them. */
 #ifndef WORKER_DATA_DATA_IMAGES_H
 #define WORKER_DATA_DATA_IMAGES_H
 #include "base/bar.h"
@@ -17,8 +19,8 @@ struct data_images {
     /* Path of each picture within dir, each followed by a 0, malloc'd; NULL: not kept */
     char *names;
 };
-/* Reads the folder. to_predict: the pictures may also lie in dir itself, without labels; names are
- * kept. */
+/* Reads the folder. to_predict: the pictures may also be in dir itself, without labels, and their
+ * names are kept. */
 enum status data_images_read(const char *dir, int to_predict, enum progress_style progress,
                              struct data_images *out);
 
@@ -31,8 +33,8 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_images_picture *out);
 enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
                              struct data_images_picture *out);
-/* Allocates rows of H x W x C, if that size is allowed and possible for a file of n bytes.
- * ST_CORRUPT, ST_NOMEM, logged. */
+/* Allocates rows of H x W x C values. ST_CORRUPT: that size is not allowed, or a file of n bytes
+ * cannot contain it; ST_NOMEM. Logged. */
 enum status data_images_picture_alloc(const char *label, uint64_t n, const int64_t dim[3],
                                       uint8_t **rows);
 /* Converts these rows to a picture, and frees them. */

@@ -10,10 +10,11 @@
 #include <jpeglib.h>
 
 enum { MOST_SCANS = 200 };
-#define MOST_WORK ((int64_t)1 << 33) /* scans times pixels */
+#define MOST_WORK ((int64_t)1 << 33) /* limit on the number of scans times the number of pixels */
 
 struct reader {
-    struct jpeg_error_mgr errors; /* first member: libjpeg passes its address to the callbacks */
+    /* must be the first field, because libjpeg passes its address to the callbacks */
+    struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     char why[JMSG_LENGTH_MAX];
@@ -37,7 +38,8 @@ static void on_message(j_common_ptr jpeg, int level)
         on_error(jpeg);
 }
 
-/* Limits the work: each scan of a few bytes covers the whole picture, and many scans need hours. */
+/* Limits the work: each scan covers the whole picture but may have only a few bytes, so a file with
+ * many scans could need hours. */
 static void on_progress(j_common_ptr jpeg)
 {
     struct reader *r = (struct reader *)jpeg->err;

@@ -1,6 +1,7 @@
 /* worker/data/data_npy.c - decodes npy files; data_array.h has their layout. The header is a Python
- * dict, but it always has the same three keys with values of one form each, and nothing else is
- * accepted. An unsupported dtype is logged with the NumPy call that converts it. */
+ * dict, but it always has the same three keys, and the value of each key always has the same form.
+ * Other headers are refused. An unsupported dtype is logged with the NumPy call that converts
+ * it. */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 #include <stdio.h>
@@ -19,7 +20,7 @@ static void skip_blanks(struct text *t)
         t->at++;
 }
 
-/* Skips blanks and `c`. Returns false if c is not there. */
+/* Skips blanks and then the character `c`. Returns false if the next character is not `c`. */
 static bool skip_char(struct text *t, char c)
 {
     skip_blanks(t);
@@ -75,7 +76,7 @@ static bool read_number(struct text *t, int64_t *out)
     return true;
 }
 
-/* Copies the list of fields in the dtype of an array of records, cut to the size of dst. Returns
+/* Copies the list of fields from the dtype of an array of records, cut to the size of dst. Returns
  * false, because such arrays are not supported. */
 static bool read_fields(struct text *t, char dst[DESCR_BYTES])
 {
@@ -93,7 +94,7 @@ static bool read_fields(struct text *t, char dst[DESCR_BYTES])
     return false;
 }
 
-/* Reads (), (3,) or (3, 4). Returns false if there are too many dims. */
+/* Reads a shape such as (), (3,) or (3, 4). Returns false if it has too many dims. */
 static bool read_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;

@@ -1,8 +1,9 @@
 /* worker/data/data_npz.c - reads a member of an npz, which is a zip archive: see data_array.h.
  * Members are found by the list at the archive's end. A stored member is read in place, a deflated
- * one is unpacked to memory. The checksum of either is checked, so a stored member is read once in
- * full. A name that two members have is refused, because programs disagree on which member it
- * means. Sizes are read from the list, and limited by the bytes that the packed data can produce.
+ * one is unpacked to memory. The checksum is checked in both cases, so even a stored member is read
+ * once in full. A name that two members have is refused, because programs do not agree on which of
+ * them it means. Sizes are read from the list, and limited by the bytes that the packed data can
+ * produce.
  *
  * end (at least 22 bytes)
  *     "PK\5\6" .. u16 entries at 10, u32 bytes of the list at 12, u32 offset of the list at 16
@@ -30,7 +31,7 @@ struct zip {
     const uint8_t *bytes;
     uint64_t n;
     const char *label;
-    uint64_t list, list_bytes; /* place of the list of members in `bytes` */
+    uint64_t list, list_bytes; /* offset and length of the list of members in `bytes` */
 };
 
 struct member {
@@ -127,7 +128,7 @@ static enum status read_entry(const struct zip *z, uint64_t at, struct member *o
                : log_corrupt(z, at, "a member's zip64 sizes are missing");
 }
 
-/* Appends the n bytes of a name and a blank. */
+/* Appends the n bytes of a name, and a blank. */
 static void append_name(char there[THERE_BYTES], const uint8_t *name, uint64_t n)
 {
     size_t shown = strlen(there);
@@ -140,7 +141,7 @@ static void append_name(char there[THERE_BYTES], const uint8_t *name, uint64_t n
     there[shown] = 0;
 }
 
-/* Finds a member. there: names of all other members; ST_NOT_FOUND: not logged. */
+/* Finds a member. there: receives the names of all other members; ST_NOT_FOUND: not logged. */
 static enum status find_member(const struct zip *z, const char *name, char there[THERE_BYTES],
                                struct member *out)
 {
@@ -227,7 +228,7 @@ static enum status inflate_member(const struct zip *z, const struct member *m, c
     return check_crc(z, m, to);
 }
 
-/* Returns the member's bytes; *memory: unpacked ones, or NULL. */
+/* Returns the member's bytes. *memory: the memory of unpacked bytes, or NULL. */
 static enum status open_member(const struct zip *z, const struct member *m, const uint8_t **out,
                                uint8_t **memory)
 {
@@ -270,7 +271,8 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     struct zip z = {.bytes = bytes, .n = n, .label = label};
     struct member m;
     struct data_array a;
-    const uint8_t *npy = NULL; /* NULL: some compilers do not see that open_member sets it */
+    /* NULL, because some compilers do not see that open_member sets it */
+    const uint8_t *npy = NULL;
     uint8_t *memory = NULL;
     char shown[2 * DATA_MAX_NAME], there[THERE_BYTES];
     TRY(find_list(&z));

@@ -1,9 +1,9 @@
 /* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng receives
- * only the chunks that the stored numbers need. From other chunks libpng would unpack and keep
- * texts: a file may have a thousand, each of a few thousand bytes that unpack to millions (I9).
- * libpng would also convert the numbers by gAMA, cHRM and iCCP; PIL, OpenCV and TensorFlow do not
- * do that. Transparency is dropped, as by PIL's convert("RGB"): tRNS is skipped, and an alpha
- * channel is read and removed, because libpng would otherwise blend the colours with a
+ * only the chunks that are needed to decode the numbers. libpng would also unpack and keep chunks
+ * with texts: a file may have a thousand of these, each of a few thousand bytes that unpack to
+ * millions (I9). libpng would also convert the numbers by gAMA, cHRM and iCCP; PIL, OpenCV and
+ * TensorFlow do not do that. Transparency is dropped, as by PIL's convert("RGB"): tRNS is skipped,
+ * and an alpha channel is read and removed, because libpng would otherwise blend the colours with a
  * background. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks; bytes of a chunk besides its content */
+/* MARK: bytes before the first chunk; AROUND: bytes of a chunk besides its content */
+enum { MARK = 8, AROUND = 12 };
 
 static bool is_needed(const uint8_t *kind)
 {
@@ -48,7 +49,7 @@ static void drop_alpha(const uint8_t *from, int64_t n_pixels, int64_t channels, 
         memcpy(to + i * channels, from + i * (channels + 1), (size_t)channels);
 }
 
-/* Reads the pixels, whose header was read before, into memory of their size. */
+/* Reads the pixels of an image whose header was already read, into memory of their size. */
 static enum status read_pixels(png_image *image, const char *label, int64_t channels, uint8_t *rows)
 {
     enum status st = ST_OK;
@@ -59,7 +60,7 @@ static enum status read_pixels(png_image *image, const char *label, int64_t chan
         LOG_E("%s: no memory for a picture of %ux%u", label, image->height, image->width);
         return ST_NOMEM;
     }
-    /* otherwise 16 bits would count as linear light */
+    /* without this flag libpng would treat 16-bit values as linear light */
     image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     image->format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
                     (has_alpha ? PNG_FORMAT_FLAG_ALPHA : 0);

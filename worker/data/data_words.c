@@ -8,11 +8,12 @@
 struct word {
     const char *at;
     size_t n;
-    int32_t number; /* collected words: order of first occurrence */
+    /* number of the word; if words are collected, in the order of their first occurrence */
+    int32_t number;
 };
 
 struct data_words {
-    struct word *word; /* [room], n of them, sorted */
+    struct word *word; /* [room] sorted words, n of them in use */
     int64_t n, room;
     int collects;
 };
@@ -23,7 +24,7 @@ static int compare(const char *a, size_t n, const struct word *b)
     return order ? order : (n > b->n) - (n < b->n);
 }
 
-/* Returns the index of the first word that is not below this one. */
+/* Returns the index of the first word that is not less than this word. */
 static int64_t place_of(const struct data_words *w, const char *word, size_t n)
 {
     int64_t from = 0, to = w->n;

@@ -1,5 +1,5 @@
-/* worker/data/dataset.c - the samples of an open set, and sets that share them. dataset_open.c
- * opens them. */
+/* worker/data/dataset.c - the samples of an open data set, and of sets that share its samples.
+ * dataset_open.c opens them. */
 #include "worker/data/dataset.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -8,7 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Returns [n] with 1 for held out items: the first k of a shuffle. NULL: no memory. */
+/* Returns an array [n] with 1 for each held-out sample: the first k of a shuffle. NULL: no
+ * memory. */
 static uint8_t *choose_held_out(int64_t n, int64_t k, uint64_t seed)
 {
     uint64_t key = rng_key(seed, RNG_SPLIT, 0);
@@ -43,7 +44,7 @@ static struct source *share_source(struct source *s)
     return of;
 }
 
-/* Lists the rows of the samples with chosen[i] == which. */
+/* Lists the rows of the samples i with chosen[i] == which. */
 static uint32_t *list_rows(const struct dataset *d, const uint8_t *chosen, int which, int64_t n)
 {
     uint32_t *rows = malloc((size_t)n * sizeof *rows), *to = rows;
@@ -152,7 +153,8 @@ static enum status not_finite(const struct source *s, int64_t row)
     return ST_CORRUPT;
 }
 
-/* Converts (H,W,C) to (C,H,W): bytes, the usual case, channel by channel; others pixel by pixel. */
+/* Converts (H,W,C) to (C,H,W): bytes, which are the usual case, channel by channel; other numbers
+ * pixel by pixel. */
 static void turn_sample(const struct source *s, int64_t first, float *dst)
 {
     const struct data_array *a = &s->array[SAMPLES];
@@ -187,7 +189,7 @@ const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes)
     return a->data + (size_t)dataset_row(d, i) * *bytes;
 }
 
-/* Returns ST_INVALID if a number became too large for a float. */
+/* Returns ST_INVALID if standardizing made a number too large for a float. */
 static enum status standardize_sample(const struct dataset *d, int64_t i, float *sample)
 {
     const struct dataset_standard *s = &d->standard;

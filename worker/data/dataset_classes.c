@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Labels look like targets if they have more than MANY_VALUES different values, each in fewer than
- * FEW_SAMPLES samples on average. */
+/* Labels look like targets if they have more than MANY_VALUES different values, and on average
+ * fewer than FEW_SAMPLES samples have the same value. */
 enum { MANY_VALUES = 100, FEW_SAMPLES = 2 };
 
 int dataset_classes_lacking(const struct dataset *train, const struct dataset *d, int *first)
@@ -29,10 +29,10 @@ int dataset_classes_lacking(const struct dataset *train, const struct dataset *d
 
 struct counts {
     int classes, present, first_missing;
-    int64_t of_largest; /* samples of the largest label */
+    int64_t of_largest; /* number of samples that have the largest label */
 };
 
-/* Returns the number of classes: the largest label + 1, or the number of class names if it is
+/* Returns the number of classes: the largest label + 1, or the number of class names if that is
  * larger. */
 static int classes_of(const struct dataset *d)
 {

@@ -17,7 +17,7 @@
 static const char *const prefix[] = {"train", "test", "t10k", "val", "validation"};
 enum { TRAIN = 0, TEST = 1, VALIDATION = 3, N_TEST = 2, N_VALIDATION = 2 };
 
-/* Second part of the names; labels NULL: in the same file. */
+/* Second part of the names; labels NULL: the samples' file also contains the labels. */
 static const struct {
     const char *data, *labels;
     bool may_be_gzipped;
@@ -33,8 +33,8 @@ static const struct {
     {"", NULL, 0}, /* a folder of that name, with a folder of pictures for each class */
 };
 
-/* Returns true if the file exists, or if an error other than "not found" occurred, which the open
- * will report. */
+/* Returns true if the file exists, or if an error other than "not found" occurred, which the caller
+ * meets again when it opens the file. */
 static bool is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
                      char path[PATH_MAX])
 {
@@ -137,7 +137,7 @@ static bool has_picture(const char *dir)
 }
 
 /* Returns true if `dir` contains only folders whose names may be classes. *with: number of these
- * folders that have a picture. */
+ * folders that contain a picture. */
 static bool holds_classes(const char *dir, int *with)
 {
     DIR *d = opendir(dir);
@@ -185,15 +185,16 @@ static enum status nothing_found(const struct dataset_request *r)
     return ST_NOT_FOUND;
 }
 
-/* Returns true if CIFAR-10's files are in the folder; for training data the first of the
- * batches. */
+/* Returns true if the folder contains CIFAR-10's files. For training data, finds the first
+ * batch. */
 static bool find_cifar(const struct dataset_request *r, int first, struct dataset_paths *out)
 {
     const char *name = first == TRAIN ? "data_batch_1.bin" : "test_batch.bin";
     return first != VALIDATION && is_there(r->dir, "", name, 0, out->data);
 }
 
-/* Finds the files by one of these prefixes; *out->data stays empty if there are none. */
+/* Finds the files whose names begin with one of these prefixes; *out->data stays empty if there are
+ * no such files. */
 static enum status find_files(const struct dataset_request *r, int first, int n,
                               struct dataset_paths *out)
 {

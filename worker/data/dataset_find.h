@@ -7,11 +7,12 @@
 #include <limits.h>
 
 struct dataset_paths {
-    char data[PATH_MAX];   /* "": there are none, and none are required */
-    char labels[PATH_MAX]; /* "": they are in data */
+    char data[PATH_MAX];   /* path of the samples; "": there are none, and none are required */
+    char labels[PATH_MAX]; /* path of the labels; "": they are in the file `data` */
 };
 
-/* Refuses a path of the flag --PART_OF that does not exist. */
+/* Refuses a path that does not exist. The path is the value of the flag --PART_OF, for example
+ * --train_data. */
 enum status dataset_find_check_path(const char *part, const char *of, const char *path);
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out);
 

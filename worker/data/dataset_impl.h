@@ -9,14 +9,18 @@
 enum { SAMPLES, LABELS, N_ROLES };
 
 struct source {
-    struct dataset d;  /* first member: dataset_destroy finds the rest by its address */
-    struct source *of; /* source whose samples a subset shares; it owns all fields below */
-    int n_subsets;     /* number of its subsets; it stays open while it has any */
-    struct data_file *file[N_ROLES]; /* labels: NULL if they are in the samples' file */
+    /* must be the first field, because dataset_destroy finds the struct by its address */
+    struct dataset d;
+    /* source whose samples this subset shares, and which owns all fields below; NULL: this set is
+     * no subset */
+    struct source *of;
+    int n_subsets; /* number of subsets of this source; it stays open while it has any */
+    /* files of the samples and the labels; NULL for labels that are in the samples' file */
+    struct data_file *file[N_ROLES];
     struct data_array array[N_ROLES];
     int nhwc;
     char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names;
-    float value[256]; /* value of each byte */
+    float value[256]; /* number that each byte stands for */
 };
 
 /* Returns the path of the file with the labels or targets, for log lines. */

@@ -1,6 +1,6 @@
 /* worker/data/dataset_normal.c - normalises samples, and measures their mean and deviation: see
  * dataset.h. The measurement of bytes counts the occurrences of each value, so its result does not
- * depend on an order of additions. The measurement of floats adds sample by sample, in two
+ * depend on the order of the samples. The measurement of floats adds sample by sample, in two
  * passes. */
 #include "base/log.h"
 #include "worker/data/dataset.h"
@@ -96,8 +96,7 @@ static enum status measure_bytes(const struct dataset *d, double *mean, double *
     return ST_OK;
 }
 
-/* For each channel c, adds (x - from[c]) to the power of `power` to sum[c] for all numbers x of
- * c. */
+/* For each channel c, adds (x - from[c])^power to sum[c] for each number x of that channel. */
 static enum status add_powers(const struct dataset *d, const double *from, int power, double *sum,
                               float *sample)
 {

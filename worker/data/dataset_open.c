@@ -1,6 +1,6 @@
 /* worker/data/dataset_open.c - opens a set: two arrays become samples and labels. The first bytes
  * of a file decide its format, not its name. All labels are read when a set is opened. The samples
- * are not read before they are requested, except those of an npz, whose checksum is compared. */
+ * are read only when they are requested, except for an npz, whose checksum is checked. */
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "worker/data/data_cifar.h"
@@ -68,7 +68,7 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
     return ST_UNSUPPORTED;
 }
 
-/* Refuses a single picture if a folder of them is required. */
+/* Refuses a single picture where a folder of pictures is required. */
 static enum status check_picture(const struct data_file *f, int to_predict)
 {
     bool is_png = f->n >= 4 && memcmp(f->bytes, "\x89PNG", 4) == 0;
@@ -97,13 +97,13 @@ static enum status check_labels(const struct source *s)
     return ST_OK;
 }
 
-/* Returns true for the channels of grey, RGB or RGBA. */
+/* Returns true if a pixel may have n channels: those of grey, RGB or RGBA. */
 static bool is_pixel(int64_t n)
 {
     return n == 1 || n == 3 || n == 4;
 }
 
-/* Checks that the shape is (n, H, W), (n, C, H, W) or (n, features). Features are a sample of one
+/* Checks that the shape is (n, H, W), (n, C, H, W) or (n, features). A sample of features has one
  * row. */
 static enum status check_samples(struct source *s)
 {
@@ -191,7 +191,7 @@ static enum status read_labels(struct source *s)
     return ST_OK;
 }
 
-/* Returns true by the file's name, because CSV has no magic number. */
+/* Returns true if the file's name is that of a CSV file, because CSV has no magic number. */
 static bool is_csv(const char *path)
 {
     size_t n = strlen(path);
@@ -207,7 +207,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Returns a file without bytes, which only has a name. NULL: no memory. */
+/* Returns a file object that has a name but no bytes. NULL: no memory. */
 static struct data_file *name_alone(const char *path)
 {
     struct data_file *file = calloc(1, sizeof *file);
@@ -243,7 +243,8 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
     return ST_OK;
 }
 
-/* Opens all batches of a folder that --data_dir names, otherwise the one file. */
+/* Opens all batches of a folder that --data_dir names; otherwise opens only the file at the
+ * path. */
 static enum status open_cifar(struct source *s, const struct dataset_request *r,
                               const struct dataset_paths *p)
 {
@@ -307,8 +308,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     return ST_OK;
 }
 
-/* Returns the flags that apply. --data_layout does not apply to IDX of two or three dims: these
- * samples are rows, or pictures of one channel. */
+/* Returns the flags that apply to this set. --data_layout does not apply to an IDX file of two or
+ * three dims, because its samples are rows, or pictures of one channel. */
 static unsigned check_use(const struct source *s)
 {
     const struct data_file *f = s->file[SAMPLES];
@@ -331,8 +332,8 @@ struct names {
     const char *part, *samples, *labels;
 };
 
-/* Chooses the names of the two arrays: those of the flags, otherwise images and labels, otherwise
- * those of Keras' layout, which has the training and the test set in one file. */
+/* Chooses the names of the two arrays: the names in the flags; otherwise "images" and "labels";
+ * otherwise the names in Keras' files, each of which contains a training set and a test set. */
 static enum status choose_names(struct source *s, const struct dataset_request *r,
                                 const struct dataset_paths *p, struct names *out)
 {
@@ -364,8 +365,8 @@ done:
     return st;
 }
 
-/* Finds the labels: a file of their own, or a member or tensor beside the samples. It is no error
- * if labels that may be missing do not exist. */
+/* Finds the labels: a separate file, or a member or tensor of the samples' file. It is no error if
+ * labels that may be missing do not exist. */
 static enum status find_labels(const struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p, const char *name, int *found)
 {
@@ -411,8 +412,8 @@ done:
     return st;
 }
 
-/* Reads the labels or targets, after the samples were checked: both must have the same number of
- * rows. */
+/* Reads the labels or targets, after the samples were checked: there must be as many rows of labels
+ * as samples. */
 static enum status load_labels(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;

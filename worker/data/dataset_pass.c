@@ -1,13 +1,15 @@
 /* worker/data/dataset_pass.c - advises the system about the pages of a set that is read once, in
- * order: those of the next block are needed soon, those of the block before no longer. */
+ * order: the pages of the next block are needed soon, and the pages of the previous block are not
+ * needed any more. */
 #include "worker/data/dataset_pass.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 8 << 20 };
 
-/* Advises about the pages of samples first .. end - 1, which lie in their order. The advice also
- * covers pages shared with other samples; it only changes when they are read. */
+/* Advises about the pages of samples first .. end - 1, which the file stores in this order. The
+ * advice also affects pages that contain other samples too; this only changes when these samples
+ * are read. */
 static void advise(const struct dataset *d, int64_t first, int64_t end, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;

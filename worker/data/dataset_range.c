@@ -1,5 +1,5 @@
-/* worker/data/dataset_range.c - samples the numbers of a set at regular distances and compares two
- * ranges. */
+/* worker/data/dataset_range.c - reads numbers of a set at regular intervals, and compares the
+ * ranges of two sets. */
 #include "worker/data/dataset_range.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -9,7 +9,7 @@
 
 enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25 };
 /* Allowed ratio of the largest numbers of two sets. The ratio is higher for two sets of the same
- * type, because columns of a table may well have larger numbers in one of them. */
+ * type, because a column of a table may well have larger numbers in one of the sets. */
 enum { TIMES = 8, TIMES_OF_ONE_TYPE = 100 };
 
 enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out)
@@ -43,7 +43,7 @@ static float largest(const struct dataset_range *r)
     return fmaxf(fabsf(r->least), fabsf(r->most));
 }
 
-/* Returns the largest number that unread samples might have. */
+/* Returns the largest number that the samples may have that were not read. */
 static float largest_possible(const struct dataset_range *r)
 {
     if (r->enough)

@@ -46,8 +46,8 @@ static enum status check_table(const struct dataset *d)
     return ST_INVALID;
 }
 
-/* Adds a sample. The second pass adds squares of the differences from the mean, which the first
- * pass found. */
+/* Adds a sample to each column's sums. The second pass adds the squares of the differences from the
+ * mean, which the first pass has computed. */
 static void add_sample(struct column *c, int64_t n, const float *sample, int pass)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -151,7 +151,7 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
     }
     memcpy(d->standard.mean, from->mean, (size_t)n * sizeof *from->mean);
     memcpy(d->standard.std, from->std, (size_t)n * sizeof *from->std);
-    d->bytes = NULL;  /* the samples are no longer the numbers of the file */
+    d->bytes = NULL;  /* the samples are not the file's numbers any more */
     d->floats = true; /* standardized numbers may be too large for a float */
     return ST_OK;
 }
@@ -175,7 +175,8 @@ char *dataset_standard_text(const float *number, int64_t n)
     return text;
 }
 
-/* Returns the number of finite numbers in the text, and stores the first `room`; -1: malformed. */
+/* Stores the first `room` numbers of the text, and returns how many numbers it has; -1: the text is
+ * malformed, or a number is not finite. */
 static int64_t parse_numbers(const char *text, float *to, int64_t room)
 {
     int64_t n = 0;

@@ -1,10 +1,11 @@
 /* worker/data/dataset_standard.h - --standardize: measures mean and standard deviation of each
- * column of a table over its samples, and makes data sets return standardised samples. A table has
- * samples of one row: features, with one channel.
+ * column of a table over its samples, and makes data sets return standardised samples. A table is a
+ * set whose samples have one row of features, and one channel.
  * Owns:    the data set owns its copy of the numbers.
  * Threads: one at a time, before any thread reads a sample.
  * Errors:  ST_INVALID (not a table), ST_MISMATCH (different number of columns), ST_CORRUPT (numbers
- *          of a file), ST_NOMEM, those of dataset_plain; all logged but ST_CORRUPT. */
+ *          in a text that are not valid), ST_NOMEM, those of dataset_plain; all logged but
+ *          ST_CORRUPT. */
 #ifndef WORKER_DATA_DATASET_STANDARD_H
 #define WORKER_DATA_DATASET_STANDARD_H
 #include "base/status.h"
@@ -19,17 +20,17 @@ struct dataset_standard {
     float *mean, *std; /* [n] each, in one allocation that begins at mean */
 };
 
-/* Measures the columns over all samples, in double and in one order. A constant column gets
- * deviation 1 and a log line. */
+/* Measures the columns over all samples, in double, and always in the same order. For a constant
+ * column, sets the deviation to 1 and logs a line. */
 enum status dataset_standard_measure(struct dataset *d);
-/* Copies the numbers of the training set. */
+/* Copies the means and deviations of the training set to d. */
 enum status dataset_standard_set(struct dataset *d, const struct dataset_standard *from);
-/* Returns true if both have the same numbers. */
+/* Returns true if both have the same means and deviations. */
 bool dataset_standard_same(const struct dataset_standard *a, const struct dataset_standard *b);
 
 /* Returns n numbers separated by commas, malloc'd; NULL: no memory. */
 char *dataset_standard_text(const float *number, int64_t n);
-/* Parses both texts of dataset_standard_text; deviations must be above 0. */
+/* Parses two texts of dataset_standard_text, means and deviations; deviations must be above 0. */
 enum status dataset_standard_parse(const char *mean, const char *std, struct dataset_standard *out);
 void dataset_standard_free(struct dataset_standard *s);
 

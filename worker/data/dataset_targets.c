@@ -50,7 +50,7 @@ enum status dataset_targets_alike(const struct dataset *a, const struct dataset 
     return ST_MISMATCH;
 }
 
-/* Refuses targets outside [0, 1]: their cross-entropy would have no lower bound. */
+/* Refuses targets outside [0, 1], because their cross-entropy would have no lower bound. */
 static enum status check_shares(const struct dataset *d, const struct layer *loss)
 {
     int64_t n = d->n * d->classes;

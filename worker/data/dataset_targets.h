@@ -1,22 +1,24 @@
 /* worker/data/dataset_targets.h - targets: a float for each output of a network instead of a label,
  * read from a file and compared with the outputs.
  * Owns:    nothing. Threads: any.
- * Errors:  ST_CORRUPT (not finite), ST_UNSUPPORTED (too many), ST_MISMATCH, ST_NOMEM; one line. */
+ * Errors:  ST_CORRUPT (not finite), ST_UNSUPPORTED (too many), ST_MISMATCH, ST_NOMEM; logged in one
+ *          line. */
 #ifndef WORKER_DATA_DATASET_TARGETS_H
 #define WORKER_DATA_DATASET_TARGETS_H
 #include "kernels/layer.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
 
-/* Reads an array (n) or (n, K) as floats, malloc'd; path: for errors. */
+/* Reads an array of shape (n) or (n, K) as floats, malloc'd; path: name of the file, for errors. */
 enum status dataset_targets_read(const struct data_array *a, const char *path, float **out);
 /* Checks that both sets have targets, or that both have labels. NULL fits every set. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
 /* Checks that all labels are below the number of the network's outputs, which must be at least two.
- * Checks that targets are as many as the outputs, and that the loss supports targets. */
+ * For targets, checks that each sample has one for each output, and that the loss supports
+ * targets. */
 enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss);
-/* Refuses a training set with class labels if the loss compares numbers, unless the model declares
- * one output for each class. */
+/* Refuses a training set with class labels if the network's loss compares numbers, unless the model
+ * declares one output for each class. */
 enum status dataset_targets_check_loss(const struct dataset *train, const struct layer *loss);
 
 #endif

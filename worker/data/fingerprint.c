@@ -19,7 +19,7 @@ static uint32_t label_bits(const struct dataset *d, int64_t i, int k)
 }
 
 /* Returns the CRC-32C of labels or targets as 32-bit little-endian numbers, independent of the
- * file's format. *classes: 1 + the largest label, or targets per sample. */
+ * file's format. *classes: 1 + the largest label, or the number of targets of a sample. */
 static uint32_t sum_labels(const struct dataset *d, int *classes)
 {
     uint8_t block[4096];
@@ -41,7 +41,8 @@ static uint32_t sum_labels(const struct dataset *d, int *classes)
     return digest_crc32c(crc, block, n);
 }
 
-/* Sums bytes unchanged, and other samples as the floats that a network gets. */
+/* Computes the CRC-32C of samples: of bytes unchanged, of other samples as the floats that a
+ * network reads. */
 static enum status sum_samples(const struct dataset *d, uint32_t *out)
 {
     enum status st = ST_OK;
@@ -55,7 +56,8 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
     }
     dataset_pass_begin(&p, d, "checksum");
     while (dataset_pass_next(&p)) {
-        size_t n = d->rows ? 1 : (size_t)(p.end - p.first); /* samples adjacent in memory */
+        /* number of samples that follow each other in memory */
+        size_t n = d->rows ? 1 : (size_t)(p.end - p.first);
         for (int64_t i = p.first; i < p.end && d->bytes; i += (int64_t)n)
             crc = digest_crc32c(crc, dataset_bytes(d, i), n * elems);
         for (int64_t i = p.first; i < p.end && !d->bytes; i++) {

@@ -1,7 +1,7 @@
-/* worker/data/fingerprint.h - the fingerprint that distinguishes a worker's data set from others:
- * counts, shapes, classes, and CRC-32C of samples and labels (net/wire/job_data.h). It is computed
- * once at the start, about as fast as memory is read. Threads: any. Errors: those of dataset_plain,
- * ST_NOMEM; logged. */
+/* worker/data/fingerprint.h - the fingerprint by which members check that they have the same data
+ * set: counts, shapes, classes, and CRC-32C of samples and labels (net/wire/job_data.h). It is
+ * computed once at the start, about as fast as memory is read. Threads: any. Errors: those of
+ * dataset_plain, ST_NOMEM; logged. */
 #ifndef WORKER_DATA_FINGERPRINT_H
 #define WORKER_DATA_FINGERPRINT_H
 #include "net/wire/job_data.h"

@@ -1,4 +1,4 @@
-/* worker/data/reading.c - shows a bar or log lines once a read has lasted long enough. */
+/* worker/data/reading.c - shows a bar or log lines when a read has lasted long enough. */
 #include "worker/data/reading.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* worker/data/sample_log.c - appends lines, each with one write: a worker that is killed leaves
- * whole lines, and its next process appends to them. */
+/* worker/data/sample_log.c - appends lines, each with one write, so a worker that is killed leaves
+ * only complete lines, to which its next process appends. */
 #include "worker/data/sample_log.h"
 #include "base/log.h"
 #include <errno.h>

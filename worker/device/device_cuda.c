@@ -1,6 +1,6 @@
-/* worker/device/device_cuda.c - calls the driver's library, see device_cuda.h. The few functions
- * used are declared here from the documented binary interface of the driver API, so that the build
- * needs no CUDA header. */
+/* worker/device/device_cuda.c - calls the driver's library, see device_cuda.h. This file itself
+ * declares the few functions that it calls, by the documented binary interface of the driver API,
+ * so the build needs no CUDA header. */
 #include "worker/device/device_cuda.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -21,7 +21,7 @@ struct cuda_uuid {
     uint8_t bytes[UUID_BYTES];
 };
 
-/* Functions, in the order of `names`. */
+/* Functions of the driver, in the order of `names`. */
 struct cuda_api {
     int (*init)(unsigned flags);
     int (*count)(int *n);
@@ -31,7 +31,7 @@ struct cuda_api {
     int (*attribute)(int *value, int attribute, int device);
     int (*pci)(char *id, int size, int device);
     int (*uuid)(struct cuda_uuid *uuid, int device); /* UUID of the GPU */
-    /* Older drivers lack these two. */
+    /* Functions that older drivers lack. */
     int (*uuid_v2)(struct cuda_uuid *uuid, int device); /* UUID of the MIG instance, if any */
     int (*error_string)(int error, const char **text);
 };
@@ -70,7 +70,8 @@ static bool load_driver(struct cuda_api *api, char *why)
     return true;
 }
 
-/* Returns the known remedy for this error of the driver; "" if the error's own text suffices. */
+/* Returns the known remedy for this error of the driver; "" if none is needed beside the error's
+ * own text. */
 static const char *error_advice(int error)
 {
     static const struct {

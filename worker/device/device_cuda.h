@@ -8,13 +8,14 @@
 #define WORKER_DEVICE_DEVICE_CUDA_H
 #include "worker/device/device_info.h"
 
-/* Fills at most DEVICE_MAX entries and returns their number. 0: CUDA shows no GPU, -1: no driver,
- * -2: the driver fails; why[DEVICE_WHY_SIZE] then has the reason. */
+/* Fills at most DEVICE_MAX entries and returns their number. 0: CUDA shows no GPU; -1: there is no
+ * driver; -2: the driver fails. In these three cases why[DEVICE_WHY_SIZE] contains the reason. */
 int device_cuda_list(struct device_info *list, char *why);
-/* Writes the CUDA version that the driver supports (12040 is 12.4; 0: unknown) and the real path of
- * the library, path[DEVICE_FILE_SIZE]; "": no driver. */
+/* Writes the CUDA version that the driver supports (12040 means 12.4; 0: unknown), and the real
+ * path of the library to path[DEVICE_FILE_SIZE] ("": no driver). */
 void device_cuda_driver(int *version, char *path);
-/* Writes "GPU-8932f937-d72c-...", or for a MIG instance "MIG-..."; out[DEVICE_UUID_SIZE]. */
+/* Writes a text such as "GPU-8932f937-d72c-...", or "MIG-..." for a MIG instance, to
+ * out[DEVICE_UUID_SIZE]. */
 void device_cuda_uuid(const uint8_t uuid[16], int is_mig, char *out);
 
 #endif

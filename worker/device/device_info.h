@@ -1,6 +1,6 @@
-/* worker/device/device_info.h - identity, load and health of one GPU. Values. A GPU is identified
- * by its UUID or its PCI address, never by an index of NVML: NVML counts all GPUs by bus, CUDA only
- * the visible ones, in an order of its own.
+/* worker/device/device_info.h - identity, load and health of one GPU, as plain values. A GPU is
+ * identified by its UUID or its PCI address, never by an index of NVML: NVML numbers all GPUs, in
+ * the order of their bus addresses, but CUDA numbers only the visible ones, in another order.
  * Threads: none. Errors: none. */
 #ifndef WORKER_DEVICE_DEVICE_INFO_H
 #define WORKER_DEVICE_DEVICE_INFO_H
@@ -30,7 +30,7 @@ struct device_info {
 
 enum device_load_state {
     DEVICE_LOAD_KNOWN,
-    DEVICE_LOAD_NO_NVML, /* unknown for every GPU: there is no NVML */
+    DEVICE_LOAD_NO_NVML, /* unknown for every GPU, because NVML is not available */
     DEVICE_LOAD_UNKNOWN, /* NVML does not report it for this GPU */
     DEVICE_LOAD_LOST,    /* the GPU does not respond any more */
 };
@@ -40,7 +40,7 @@ struct device_load {
     char why[DEVICE_WHY_SIZE]; /* reason why the load is unknown */
     uint64_t total_bytes, used_bytes, free_bytes;
     int percent;     /* utilisation, 0 to 100; -1: unknown (MIG) */
-    int n_processes; /* number of processes that compute on it; -1: unknown */
+    int n_processes; /* number of processes that compute on the GPU; -1: unknown */
     int pid[DEVICE_MAX_PIDS];
     int n_pids; /* entries in pid; fewer than n_processes if there are many */
 };
@@ -48,9 +48,9 @@ struct device_load {
 /* Health of a GPU. */
 struct device_health {
     int temperature_c;                /* INT_MIN: unknown */
-    int64_t power_mw, power_limit_mw; /* below 0: unknown; so also in the fields below */
+    int64_t power_mw, power_limit_mw; /* below 0: unknown, here and in the fields below */
     int ecc;                          /* error correction of the GPU's memory: 1 on, 0 off */
-    int64_t ecc_uncorrected;          /* errors not corrected since the driver was loaded */
+    int64_t ecc_uncorrected; /* memory errors since the driver was loaded that were not corrected */
 };
 
 #endif

@@ -44,7 +44,7 @@ static void print_text(const struct device_list_config *cfg, const struct device
     }
 }
 
-/* Returns the number, or null if it is unknown. */
+/* Returns the number as JSON, or null if it is unknown. */
 static json_t *number_or_null(int known, uint64_t v)
 {
     return known ? json_integer((json_int_t)v) : json_null();
@@ -116,7 +116,8 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
                                              .memory_fraction = cfg->memory_fraction,
                                              .allow_growth = cfg->allow_growth};
     struct device_health health;
-    json_t *holders = json_holders(cfg, d); /* before this process acquires its own short lock */
+    /* called before this process itself locks the GPU for a short time */
+    json_t *holders = json_holders(cfg, d);
     device_scan_load(s, i, &load);
     device_scan_health(s, i, &health);
     devices_auto_accepts(&auto_one, s, i, why);
@@ -140,8 +141,8 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
 
 static enum status print_json(const struct device_list_config *cfg, const struct device_scan *s)
 {
-    /* Holds the lock "choose": otherwise a process that chooses GPUs could skip a GPU because of
-     * the short locks here. */
+    /* Holds the lock "choose" for the whole listing. Otherwise a process that chooses GPUs could
+     * skip a GPU that this process has locked for a short time. */
     int choosing = -1;
     if (s->n > 0)
         device_lock_wait(cfg->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);

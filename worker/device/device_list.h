@@ -10,7 +10,8 @@
 struct device_list_config {
     int as_json;
     const char *lock_dir;
-    double memory_fraction; /* fraction of a worker with these flags; 0: no limit */
+    /* fraction of a GPU's memory that a worker with these flags uses; 0: no limit */
+    double memory_fraction;
     int allow_growth;
 };
 enum status device_list_print(const struct device_list_config *cfg);

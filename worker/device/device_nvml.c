@@ -1,5 +1,6 @@
-/* worker/device/device_nvml.c - calls NVML, see device_nvml.h. Functions and structs are declared
- * here from NVML's documented binary interface, so that the build needs no header of NVIDIA's. */
+/* worker/device/device_nvml.c - calls NVML, see device_nvml.h. This file itself declares NVML's
+ * functions and structs, by their documented binary interface, so the build needs no header of
+ * NVIDIA. */
 #include "worker/device/device_nvml.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -40,13 +41,13 @@ struct nvml_process_v1 {
     unsigned long long used;
 };
 
-struct nvml_process { /* versions 2 and 3 */
+struct nvml_process { /* layout in versions 2 and 3 of the function */
     unsigned pid;
     unsigned long long used;
     unsigned gpu_instance, compute_instance;
 };
 
-/* Functions, in the order of `names`. */
+/* Functions of NVML, in the order of `names`. */
 struct nvml_api {
     int (*init)(void);
     int (*shutdown)(void);
@@ -57,7 +58,7 @@ struct nvml_api {
     int (*pci)(struct nvml_handle *h, struct nvml_pci *out);
     int (*memory)(struct nvml_handle *h, struct nvml_memory *out);
     int (*utilization)(struct nvml_handle *h, struct nvml_utilization *out);
-    /* Older drivers lack the functions from here on. */
+    /* Functions that older drivers lack, up to the end of the struct. */
     int (*mig_mode)(struct nvml_handle *h, unsigned *now, unsigned *pending);
     int (*mig_count)(struct nvml_handle *h, unsigned *n);
     int (*mig_handle)(struct nvml_handle *h, unsigned index, struct nvml_handle **out);
@@ -195,9 +196,9 @@ static struct nvml_handle *find_mig(const struct nvml_api *api, struct nvml_hand
     return NULL;
 }
 
-/* Finds the GPU by its UUID. Drivers name MIG instances differently, so if no UUID is equal, the
- * GPU is found by its PCI address: its load is at least that of the instance. NULL: not found;
- * *lost is set if some GPU does not respond any more. */
+/* Finds the GPU by its UUID. CUDA and NVML may name a MIG instance differently. So if no UUID is
+ * equal, finds the GPU by its PCI address: the load of the whole GPU is at least that of the
+ * instance. NULL: not found; *lost is set if some GPU does not respond any more. */
 static struct nvml_handle *find_handle(const struct device_nvml *n, const struct device_info *d,
                                        int *lost)
 {

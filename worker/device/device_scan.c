@@ -1,5 +1,5 @@
-/* worker/device/device_scan.c - joins CUDA's list with NVML's loads, and judges whether a GPU is
- * idle. */
+/* worker/device/device_scan.c - combines CUDA's list of GPUs with the loads that NVML reports, and
+ * judges whether a GPU is idle. */
 #include "worker/device/device_scan.h"
 #include "base/log.h"
 #include "member/process_info.h"

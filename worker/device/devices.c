@@ -1,8 +1,8 @@
 /* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. A process holds the
- * lock "choose" while it chooses. Otherwise, if several processes need several GPUs each, all of
- * them could end with too few. The lock is only for fairness: a process that cannot acquire it
- * within seconds chooses without it. Each GPU's own lock ensures that only one process has the
- * GPU. */
+ * lock "choose" while it chooses. Otherwise, if several processes each need several GPUs, all of
+ * them could end with too few. The lock only helps to share GPUs sensibly: a process that cannot
+ * acquire it within seconds chooses without it. Each GPU's own lock ensures that only one process
+ * has the GPU. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "member/device_lock.h"
@@ -54,7 +54,8 @@ static bool is_uuid(const char *s, int n)
     return true;
 }
 
-/* Returns the kind of a --gpus text; -1: invalid. *n: largest number of GPUs for auto. */
+/* Returns the kind of a --gpus text; -1: invalid. *n: highest number of GPUs that auto may
+ * choose. */
 static int kind_of(const char *gpus, int *n)
 {
     *n = 1;
@@ -156,7 +157,7 @@ static enum status reserve_named(const struct devices_request *r, const struct d
     return ST_OK;
 }
 
-/* Refuses a listed GPU that fell off the bus after CUDA counted it. */
+/* Refuses a listed GPU that disappeared from the bus after CUDA had counted it. */
 static enum status check_there(const struct device_scan *s, int i)
 {
     struct device_load load;
@@ -246,7 +247,7 @@ done:
     return st;
 }
 
-/* Chooses GPUs for auto. If auto has no number, the GPUs that the placement names are chosen. */
+/* Chooses GPUs for auto. If auto has no number, chooses the GPUs that the placement names. */
 static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
                                int most, struct devices *out)
 {

@@ -12,7 +12,7 @@
 enum {
     POLL_MS = 500,
     SAY_EVERY_MS = 10000,
-    LOOK_AGAIN_MS = 1500, /* more than the last 1/6 to 1 s, over which NVML measures utilisation */
+    LOOK_AGAIN_MS = 1500, /* longer than the 1/6 to 1 s over which NVML measures utilisation */
 };
 
 static bool has_pid(const struct device_holders *h, int pid)
@@ -23,8 +23,8 @@ static bool has_pid(const struct device_holders *h, int pid)
     return false;
 }
 
-/* Returns true if only processes that reserved a part use the GPU, and the requested part is
- * free. */
+/* Returns true if the GPU is used only by processes that have reserved a fraction of its memory,
+ * and the fraction that this process requests is still free. */
 static bool fits_beside(const struct device_load *load, const struct device_holders *others,
                         const struct device_claim_request *want, char *why)
 {
@@ -65,11 +65,12 @@ static bool may_reserve(const struct devices_request *r, const struct device_sca
 enum answer {
     REFUSED,
     TAKEN,
-    LAGS /* refused for a load that may have ended: see device_scan_may_lag */
+    LAGS /* refused because of a load that may have ended: see device_scan_may_lag */
 };
 
-/* Reserves GPU i if it is idle. It is reserved before its load is measured: otherwise two processes
- * could choose it. beside: a part beside other parts suffices. */
+/* Reserves GPU i if it is idle. Reserves it before measuring its load, because otherwise two
+ * processes could choose it. beside: also accepts a GPU on which other processes have reserved
+ * fractions of the memory. */
 static enum answer reserve_one(const struct devices_request *r, const struct device_scan *s, int i,
                                int beside, struct devices *out, char *why)
 {
@@ -103,9 +104,10 @@ bool devices_auto_accepts(const struct devices_request *r, const struct device_s
     return takes;
 }
 
-/* Reserves up to `most` GPUs: idle GPUs first, then GPUs with room beside the parts of other
- * processes. reasons: why each of the remaining GPUs was refused. Returns true if a GPU was refused
- * only because of a load that may have ended. */
+/* Reserves up to `most` GPUs: idle GPUs first, then GPUs with enough memory left besides the
+ * fractions that other processes have reserved. reasons: receives the reason why each of the
+ * remaining GPUs was refused. Returns true if a GPU was refused only because of a load that may
+ * have ended. */
 static bool reserve_idle(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out, struct devices_text *reasons)
 {
@@ -136,8 +138,8 @@ static int pause_ms(const struct devices_request *r, int ms)
     return 0;
 }
 
-/* Reserves GPUs in CUDA_VISIBLE_DEVICES, busy or not: first those that no process reserved, then
- * those reserved by other processes, but no lost ones. */
+/* Reserves GPUs in CUDA_VISIBLE_DEVICES, busy or not: first those that no process has reserved,
+ * then those that other processes have reserved; never a GPU that does not respond. */
 static void reserve_visible(const struct devices_request *r, const struct device_scan *s, int most,
                             struct devices *out)
 {
@@ -165,8 +167,8 @@ static void reserve_visible(const struct devices_request *r, const struct device
         }
 }
 
-/* Logs which further GPUs the worker could use: free GPUs and, if the user named GPUs, busy
- * ones. */
+/* Logs which GPUs the worker could use besides the chosen ones: free GPUs and, if the user named
+ * GPUs, busy ones. */
 static void log_more(const struct devices_request *r, const struct device_scan *s,
                      const struct devices *chosen)
 {
@@ -197,7 +199,8 @@ static void log_more(const struct devices_request *r, const struct device_scan *
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
-/* Sorts the GPUs by CUDA's numbers, because the first GPU is the tower's own. */
+/* Sorts the GPUs by CUDA's numbers, because the first GPU becomes that of the worker's first
+ * tower. */
 static void sort_gpus(struct devices *d)
 {
     for (int i = 1; i < d->n; i++)
@@ -212,7 +215,7 @@ static void sort_gpus(struct devices *d)
 }
 
 /* Tries repeatedly until wait_seconds have passed, because no event reports that a GPU became idle.
- * If a GPU was refused for a load that may have ended, it tries once more in any case. */
+ * If a GPU was refused because of a load that may have ended, tries at least once more. */
 enum status devices_auto_choose(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out)
 {

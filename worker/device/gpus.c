@@ -81,15 +81,16 @@ static enum status memory_set(const struct gpus_request *r, const struct gpus *g
         int number = g->chosen.gpu[i].ordinal;
         TRY(g->backend->device_info(number, &d));
         double bytes = (double)d.memory_bytes * r->memory_fraction;
-        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes; /* 0 would mean no limit */
+        /* at least 1, because 0 would mean no limit */
+        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes;
         TRY(g->backend->set_memory(number, limit, !r->allow_growth));
     }
 done:
     return st;
 }
 
-/* Returns the backend if it works on this machine; otherwise NULL and the reason in why
- * (BACKEND_WHY_SIZE). */
+/* Returns the backend if it works on this machine; otherwise returns NULL, with the reason in
+ * why[BACKEND_WHY_SIZE]. */
 static const struct backend *backend_that_works(const char *dir, char *why)
 {
     const struct backend *b = NULL;
@@ -111,7 +112,7 @@ static pthread_mutex_t used_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_info used[DEVICE_MAX];
 static int n_used;
 
-/* Writes "it is also used by process 812 (python3 of anna)", or "". */
+/* Writes a text such as "it is also used by process 812 (python3 of anna)", or "". */
 static void users_text(int device, char *dst, size_t bytes)
 {
     char why[DEVICE_WHY_SIZE];

@@ -131,7 +131,7 @@ void event_image(struct event *e, const char *tag, const struct event_png *png)
     event_buf_end(e->b, begun);
 }
 
-/* Writes the plugin that shows a value. A data class of 0 is not written. */
+/* Writes the plugin that shows a value. data_cl 0: no data class is written. */
 static void put_metadata(struct event_buf *b, const char *plugin, const struct event_buf *content,
                          int data_class)
 {
@@ -159,7 +159,7 @@ void event_markdown(struct event *e, const char *tag, const char *text)
     event_buf_end(e->b, begun);
 }
 
-/* Fields of the hparams plugin's data: the settings or the end of a session, without a value. */
+/* Fields of the hparams plugin's data: the settings of a session, or its end, without a value. */
 enum { HPARAMS_VERSION = 1, HPARAMS_START = 3, HPARAMS_END = 4, HPARAMS_BYTES = 16384 };
 
 static void put_hparams(struct event *e, const char *tag, const struct event_buf *content)

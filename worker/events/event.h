@@ -2,8 +2,8 @@
  *
  *     length (8 bytes, little-endian) | masked CRC-32C of length | Event | masked CRC-32C of Event
  *
- * A caller begins an Event, adds the values of its step, and ends it. Texts that are not UTF-8 are
- * read as Latin-1, because protobuf accepts only UTF-8.
+ * A caller begins an Event, adds the values of its step, and ends it. A text that is not UTF-8 is
+ * converted as if it were Latin-1, because protobuf accepts only UTF-8.
  * Owns: nothing. Threads: one for each buffer. Errors: the buffer's overflow. */
 #ifndef WORKER_EVENTS_EVENT_H
 #define WORKER_EVENTS_EVENT_H
@@ -11,7 +11,7 @@
 #include "worker/events/event_histogram.h"
 #include <stdbool.h>
 
-/* Returns the CRC in the form that records have. */
+/* Returns the CRC-32C in the masked form that records contain. */
 uint32_t event_masked_crc(const void *data, size_t n);
 
 struct event {

@@ -4,7 +4,7 @@
 
 /* The low three bits of a field's key. */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-enum { LENGTH_BYTES = 4 }; /* enough for 256 MB */
+enum { LENGTH_BYTES = 4 }; /* bytes of a nested message's length; enough for 256 MB */
 
 void event_buf_raw(struct event_buf *b, const void *data, size_t n)
 {

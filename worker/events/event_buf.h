@@ -1,7 +1,7 @@
 /* worker/events/event_buf.h - the part of protobuf that TensorBoard's event files need: a sequence
  * of fields, and nested messages. The length of a nested message always has four bytes, which
- * protobuf allows, so room for it can be reserved before the content is known. A field that does
- * not fit sets `overflow`, and no further fields are added.
+ * protobuf allows, so the bytes for it can be reserved before the content is known. If a field does
+ * not fit, `overflow` is set and no further fields are added.
  * Owns:    nothing: the caller owns the memory.
  * Threads: one. Errors: overflow. */
 #ifndef WORKER_EVENTS_EVENT_BUF_H
@@ -23,7 +23,7 @@ void event_buf_bytes(struct event_buf *b, int field, const void *data, size_t n)
 void event_buf_text(struct event_buf *b, int field, const char *text);
 /* Writes [n] packed doubles. */
 void event_buf_doubles(struct event_buf *b, int field, const double *value, int n);
-/* Begins a nested message; returns the argument of end. */
+/* Begins a nested message; returns the argument for event_buf_end. */
 size_t event_buf_begin(struct event_buf *b, int field);
 void event_buf_end(struct event_buf *b, size_t begun);
 

@@ -1,5 +1,5 @@
 /* worker/events/event_graph.h - the model as a TensorFlow GraphDef: a node for each layer in each
- * of the worker's towers, and a node for each parameter. Each node has its device:
+ * of the worker's towers, and a node for each parameter. Each node has the name of its device:
  *     /job:worker/task:0/device:GPU:1     /job:ps/task:0/device:CPU:0
  * If there are several servers, all parameters are on /job:ps, because each server holds chunks,
  * not parameters.
@@ -14,7 +14,7 @@ struct event_graph_source {
     const struct model *model;
     const struct tower_plan *towers;
     int task;      /* index of this worker */
-    int n_servers; /* 0: the worker is alone */
+    int n_servers; /* number of servers; 0: the worker is alone */
     /* worker without servers: parameters are updated on the host, on whatever device their layers
      * are computed */
     int params_on_host;

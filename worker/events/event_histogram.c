@@ -1,5 +1,5 @@
 /* worker/events/event_histogram.c - counts numbers in buckets. A bucket is a float's exponent and
- * the first four bits of its fraction; BITS are the remaining bits. */
+ * the first four bits of its fraction; BITS is the number of the remaining bits. */
 #include "worker/events/event_histogram.h"
 #include <float.h>
 #include <math.h>
@@ -37,7 +37,7 @@ static void careful_bounds(struct event_histogram *h, const float *value, size_t
     }
 }
 
-/* Sums are added in independent lanes, so that no addition waits for the one before. */
+/* Numbers are added to independent partial sums, so that no addition waits for the previous one. */
 enum { LANES = 8 };
 
 static double sum_of(const double lane[LANES])
@@ -105,7 +105,7 @@ void event_histogram_count(struct event_histogram *h, const float *value, size_t
         if (size >= infinite)
             continue;
         uint32_t at = (size >> BITS) + 1 > h->lowest ? (size >> BITS) + 1 - h->lowest : 0;
-        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than all numbers of the first pass */
+        if (at >= EVENT_HISTOGRAM_SIDE) /* a number larger than all numbers of the first pass */
             at = EVENT_HISTOGRAM_SIDE - 1;
         h->count[at + (bits >> 31) * EVENT_HISTOGRAM_SIDE]++;
     }
@@ -117,8 +117,8 @@ void event_histogram_add_count(struct event_histogram *h, const struct event_his
         h->count[i] += part->count[i];
 }
 
-/* Returns the upper limit of the k-th bucket, in ascending order: the first buckets are the
- * negative ones, the last of which is next to zero. */
+/* Returns the upper limit of bucket k. Buckets are in ascending order: first those of negative
+ * numbers, the last of which is next to zero. */
 static double upper_limit(const struct event_histogram *h, int k)
 {
     if (k < EVENT_HISTOGRAM_SIDE) {

@@ -1,10 +1,10 @@
 /* worker/events/event_histogram.h - the distribution of numbers: buckets whose width grows with
  * their distance from zero, 16 per doubling, over the eight doublings below the largest magnitude.
- * Smaller numbers share one bucket around zero. So no search is needed to find a bucket, and the
- * largest numbers, which a linear axis shows, have the resolution of TensorFlow's buckets. A
- * histogram needs two passes over the numbers; each pass may be divided into parts. Numbers that
- * are not finite are not counted.
- * Owns:    nothing; a value.
+ * Smaller numbers share one bucket around zero. So a bucket is found without a search. The largest
+ * numbers, which are the visible ones on a linear axis, have the resolution of TensorFlow's
+ * buckets. A histogram needs two passes over the numbers; each pass may be divided into parts.
+ * Numbers that are not finite are not counted.
+ * Owns:    nothing; a histogram is a plain value.
  * Threads: one for each value. Errors: none. */
 #ifndef WORKER_EVENTS_EVENT_HISTOGRAM_H
 #define WORKER_EVENTS_EVENT_HISTOGRAM_H
@@ -19,7 +19,8 @@ enum {
 struct event_histogram {
     int64_t n; /* number of finite values */
     double min, max, sum, sum_squares;
-    uint32_t lowest; /* lowest exponent and fraction with a bucket; set by the scale */
+    /* lowest exponent and fraction that have a bucket; set by event_histogram_scale */
+    uint32_t lowest;
     uint64_t count[EVENT_HISTOGRAM_BUCKETS]; /* counts of positive values, from zero upwards; then
                                                 of negative values */
 };
@@ -32,8 +33,8 @@ void event_histogram_add_bounds(struct event_histogram *h, const struct event_hi
 void event_histogram_scale(struct event_histogram *h);
 void event_histogram_count(struct event_histogram *h, const float *value, size_t n);
 void event_histogram_add_count(struct event_histogram *h, const struct event_histogram *part);
-/* Writes upper limits, ascending, and counts, from the first to the last bucket that is not empty
- * (without numbers: one bucket). Returns their number. */
+/* Writes the buckets' upper limits, ascending, and their counts, from the first to the last bucket
+ * that is not empty (one bucket if there are no numbers). Returns the number of these buckets. */
 int event_histogram_buckets(const struct event_histogram *h, double limit[EVENT_HISTOGRAM_BUCKETS],
                             double count[EVENT_HISTOGRAM_BUCKETS]);
 

@@ -8,18 +8,20 @@
 
 enum { COLUMNS = 4, SIDE = 64, FRAME = 3, GAP = 2, BYTES = 3 };
 enum { GLYPH_WIDTH = 3, GLYPH_HEIGHT = 5, ZOOM = 2, TEXT_HEIGHT = GLYPH_HEIGHT * ZOOM + 4 };
-enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* LEAST_CELL fits the text "100/200" */
+/* LEAST_CELL: least width of a cell, enough for the text "100/200" */
+enum { TEXT_MARGIN = 2, LEAST_CELL = 64 };
 
 struct event_picture {
     struct shape sample;
-    int enlarged, skipped;       /* factors of size; one of them is 1 */
-    int across, down;            /* pixels of a drawn sample */
+    /* factors by which a sample is enlarged or reduced; at least one of them is 1 */
+    int enlarged, skipped;
+    int across, down;            /* width and height in pixels of a drawn sample */
     int cell_width, cell_height; /* size of a drawn sample with frame, text and gap */
     int width, height;
     uint8_t pixel[]; /* [height][width][BYTES] */
 };
 
-/* Digits and a slash: rows from the top, three bits each. */
+/* Digits and a slash: rows from the top, each of three bits. */
 static const uint8_t glyphs[11][GLYPH_HEIGHT] = {
     {7, 5, 5, 5, 7}, {2, 6, 2, 2, 7}, {7, 1, 7, 4, 7}, {7, 1, 7, 1, 7},
     {5, 5, 7, 1, 1}, {7, 4, 7, 1, 7}, {7, 4, 7, 5, 7}, {7, 1, 1, 2, 2},
@@ -70,7 +72,7 @@ static void fill(struct event_picture *p, int x, int y, const int size[2], const
                        BYTES);
 }
 
-/* Writes as much text as the cell has room for. */
+/* Writes as much of the text as fits in the cell. */
 static void write_text(struct event_picture *p, int x, int y, const char *text)
 {
     const int dot[2] = {ZOOM, ZOOM}, end = (x / p->cell_width + 1) * p->cell_width;
@@ -99,7 +101,8 @@ static void range_of(const struct event_picture *p, const float *pixels, float *
     *range = as_is || max <= min ? 1 : max - min;
 }
 
-/* Returns the shade of a value from 0 to 1; others are limited, and NaN is 0. */
+/* Returns the shade of a value from 0 to 1. Smaller values count as 0, larger ones as 1, NaN as
+ * 0. */
 static uint8_t shade(float value)
 {
     return value > 0 ? (uint8_t)(value < 1 ? value * 255 + 0.5f : 255) : 0;
@@ -153,8 +156,8 @@ static uint8_t *put_big(uint8_t *to, uint32_t value)
     return to;
 }
 
-/* Writes length, name, data, and CRC-32 of both. `data` may already be at its place in the
- * chunk. */
+/* Writes length, name, data, and CRC-32 of both. `data` may already be stored where the chunk needs
+ * it. */
 static uint8_t *put_chunk(uint8_t *to, const char *name, const uint8_t *data, size_t n)
 {
     uint8_t *body = put_big(to, (uint32_t)n);

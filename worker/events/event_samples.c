@@ -36,7 +36,7 @@ void event_samples_collect(struct event_samples *s, struct tower *e, int64_t fir
 {
     const struct dataset *set = e->cfg->test;
     if (s->running != set ||
-        s->next != first) /* another evaluation began: the earlier one was not completed */
+        s->next != first) /* another evaluation has begun, and the earlier one was not completed */
         event_samples_clear(s);
     s->running = set;
     s->next = first + n;
@@ -84,7 +84,8 @@ static void put_picture(const struct event_samples *s, struct event *e, const ch
     event_picture_destroy(p);
 }
 
-/* Writes "7", or "7 (ankle boot)", without characters that would end a cell of the table. */
+/* Writes a text such as "7" or "7 (ankle boot)", without characters that would end a cell of the
+ * table. */
 static void name_class(const struct dataset *set, int number, char text[DATA_WORDS_TEXT_BYTES + 16])
 {
     char name[DATA_WORDS_TEXT_BYTES] = "";

@@ -12,12 +12,12 @@
 enum { EVENT_SAMPLES = 16 };
 
 struct event_sample {
-    int64_t item; /* index in the set; -1: not evaluated */
+    int64_t item; /* index of the sample in the set; -1: not evaluated */
     int named;    /* predicted class */
     float output; /* output of the predicted class */
 };
 
-/* A value; event_samples_clear sets its first state. */
+/* Samples of the last evaluation, a plain value; event_samples_clear sets its first state. */
 struct event_samples {
     const struct dataset *set;     /* NULL: no set was evaluated */
     const struct dataset *running; /* set of the last batches, which ended before item `next` */
@@ -31,7 +31,8 @@ void event_samples_clear(struct event_samples *s);
 void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n);
 
 enum { EVENT_SAMPLES_BYTES = 512 << 10 };
-/* Adds an event with the collected samples, if there are any. what: "test". */
+/* Adds an event with the collected samples, if there are any. what: name of the set, for example
+ * "test". */
 void event_samples_put(const struct event_samples *s, struct event_buf *b, double wall_time,
                        int64_t step, const char *what);
 

@@ -1,6 +1,6 @@
 /* worker/events/event_writer.c - the ring and the thread that writes it. [head, head + n_queued)
- * are the queued records, each preceded by its size. The thread writes from there without the lock,
- * because callers only append behind it. */
+ * are the queued records, each preceded by its size. The thread writes these records to the file
+ * without the lock, because callers only append after them. */
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -21,7 +21,7 @@
 
 enum { RING = EVENT_WRITER_RING_BYTES, RETRY_MS = 10000, PATIENCE_MS = 5000 };
 enum { SIZE_BYTES = 4, SESSION_BYTES = 128 };
-/* largest value whose successor has the same number of digits */
+/* largest second in a file's name: the next number still has the same number of digits */
 static const int64_t last_second = 9999999998;
 static const char prefix[] = "events.out.tfevents.";
 
@@ -30,9 +30,9 @@ struct event_writer {
     int64_t retry_ms, patience_ms;
     pthread_t thread;
     int fd;       /* descriptor; only the thread uses it and the fields below; -1: not open */
-    off_t offset; /* end of the whole records in the file */
+    off_t offset; /* end of the complete records in the file */
     bool is_new;  /* the first records of the file are not written yet */
-    int n_lost;   /* files that were deleted or cut */
+    int n_lost;   /* number of files that were deleted or cut */
     uint8_t *ring;
     pthread_cond_t changed;
     pthread_mutex_t lock; /* guards the fields below */
@@ -40,13 +40,13 @@ struct event_writer {
     uint8_t session[SESSION_BYTES];
     size_t n_session;
     int owes_session;   /* the session record must be written before the next record */
-    int64_t n_left_out; /* records that did not fit */
-    bool is_failing;    /* the failure was logged */
+    int64_t n_left_out; /* number of records that did not fit into the ring */
+    bool is_failing;    /* a failure was logged, and writing has not succeeded since */
     int closing, ended;
-    int close_error; /* value of errno */
+    int close_error; /* errno of a failed close */
 };
 
-/* Returns the second in a file's name; 0: the name has no second, or one above last_second. */
+/* Returns the second in a file's name; 0: the name contains no second, or one above last_second. */
 static int64_t second_of(const char *name)
 {
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -116,7 +116,8 @@ static int write_at(int fd, const uint8_t *data, size_t n, off_t at)
     return 0;
 }
 
-/* Appends records. Returns 0, or errno's value; after a failure no part of a record remains. */
+/* Appends records. Returns 0, or errno's value; after a failure, truncates the file to its complete
+ * records. */
 static int append_records(struct event_writer *w, const uint8_t *const part[2], const size_t n[2])
 {
     int err = write_at(w->fd, part[0], n[0], w->offset);
@@ -129,8 +130,8 @@ static int append_records(struct event_writer *w, const uint8_t *const part[2], 
     return err;
 }
 
-/* Checks that the open file still has the written length. If it was deleted or cut, closes it, so
- * that a new file is begun. */
+/* Checks that the open file still has the length that was written. If the file was deleted or cut,
+ * closes it, so that a new file is begun. */
 static int check_file(struct event_writer *w)
 {
     struct stat is;
@@ -146,7 +147,8 @@ static int check_file(struct event_writer *w)
     return 0;
 }
 
-/* Writes the version and, after a lost file, the session. Returns 0, or errno's value. */
+/* Writes the version, and, if the file replaces a lost one, the session. Returns 0, or errno's
+ * value. */
 static int begin_file(struct event_writer *w)
 {
     uint8_t room[128], session[SESSION_BYTES];
@@ -178,7 +180,7 @@ static int write_first(struct event_writer *w, size_t at, size_t n)
     return err;
 }
 
-/* Logs a change between failing and working. */
+/* Logs when writing begins to fail, and when it works again. */
 static void log_change(const struct event_writer *w, int err)
 {
     if (err)
@@ -213,8 +215,8 @@ static size_t first_size(const struct event_writer *w)
     return n;
 }
 
-/* Closes the file; this may report an earlier failed write. The caller must not hold the lock,
- * because a close may hang. */
+/* Closes the file; the close may report that an earlier write failed. The caller must not hold the
+ * lock, because a close may hang. */
 static int close_file(struct event_writer *w)
 {
     int err = w->fd >= 0 && close(w->fd) != 0 ? errno : 0;
@@ -298,7 +300,7 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
     return ST_OK;
 }
 
-/* Appends to the ring, which has room. The caller holds the lock. */
+/* Appends to the ring, which has enough free bytes. The caller holds the lock. */
 static void add_bytes(struct event_writer *w, const void *data, size_t n)
 {
     size_t tail = (w->head + w->n_queued) % RING;

@@ -13,7 +13,7 @@
 
 enum { AUTO_SECONDS = 30, AUTO_SHARE = 200, EVENT_BYTES = 8192, TAG_BYTES = CHUNKS_MAX_NAME + 16 };
 
-/* Values of the last written figures: events report the difference since then. */
+/* Figures at the last event: the next event reports the difference to these. */
 struct last_figures {
     int64_t ns, images, local_steps;
     int64_t global_step, wait_ns; /* -1: unknown */
@@ -29,10 +29,10 @@ struct events {
     int member, is_first_member;
     struct last_figures last;
     struct trainer_figures newest;
-    int owes_newest;   /* the newest figures are not written */
-    bool is_begun;     /* there was a step since the start */
-    int said_last;     /* figures of the job's last step were written */
-    bool is_resumed;   /* training resumed: the first step's values were written before */
+    int owes_newest; /* the newest figures are not written yet */
+    bool is_begun;   /* there was a step since the start of the session */
+    int said_last;   /* the figures of the job's last step were written */
+    bool is_resumed; /* training has resumed, so the values of its first step were written before */
     int64_t values_ns; /* time of the last histograms; 0: never */
     _Atomic int64_t values_took_ns;
     struct event_samples samples;
@@ -58,7 +58,7 @@ static void put_graph(struct events *ev)
     struct event_graph_source source = ev->cfg.graph;
     source.task = ev->member;
     for (size_t cap = FIRST_BYTES; cap <= EVENT_WRITER_RING_BYTES; cap *= 2) {
-        const size_t most = cap - 4096; /* leaves room for the session */
+        const size_t most = cap - 4096; /* keeps bytes free for the session */
         struct event_buf graph = {malloc(cap), 0, most, 0}, b = {malloc(cap), 0, most, 0};
         int made = graph.data && b.data;
         if (made)
@@ -108,7 +108,7 @@ static void open_file(struct events *ev)
     LOG_I("events for TensorBoard are written into %s", folder);
 }
 
-/* Begins a session. Events up to start->step stay valid; in a new job no earlier event is valid. */
+/* Begins a session. Earlier events stay valid up to start->step; in a new job none stays valid. */
 static void on_start(void *ctx, const struct net_start *start)
 {
     struct events *ev = ctx;
@@ -151,7 +151,8 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
                  (double)(s.received_bytes - last->received_bytes) / steps);
     event_scalar(e, "exchange/reconnects", (double)s.reconnects);
     event_scalar(e, "exchange/stale", (double)s.stale);
-    /* each step advances the job by its own update and by earlier updates of other workers */
+    /* a step increases global_step by this worker's update and by the updates of other workers
+     * before it */
     if (ev->cfg.own_pace && last->global_step >= 0)
         event_scalar(e, "exchange/staleness",
                      fmax(0, (double)(f->global_step - last->global_step) / steps - 1));
@@ -159,7 +160,8 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
     last->received_bytes = s.received_bytes;
 }
 
-/* Writes the figures. exchange: also those of the exchange; the updates must still exist. */
+/* Writes the figures. exchange: also writes the figures of the exchange, for which the updates must
+ * still exist. */
 static void put_figures(struct events *ev, const struct trainer_figures *f, int exchange)
 {
     struct last_figures *last = &ev->last;
@@ -200,7 +202,7 @@ static void on_step(void *ctx, const struct trainer_figures *f)
     put_figures(ev, f, 1);
 }
 
-/* Makes the first step since the start the base of later differences. */
+/* Stores the figures of the first step since the start, as the base of the first differences. */
 static void begin_figures(struct events *ev)
 {
     struct net_exchange_stats s = {0};
@@ -260,7 +262,7 @@ static int64_t on_next(void *ctx, int64_t number)
     return figures < values ? figures : values;
 }
 
-/* A histogram to which several threads add their parts of the numbers. */
+/* A loop of several threads, each of which adds its part of the numbers to one histogram. */
 struct loop {
     const struct trainer_values *v;
     int counts;           /* true in the second pass, which counts */
@@ -298,7 +300,7 @@ static void on_values(void *ctx, const struct trainer_values *v)
     struct loop l = {.v = v};
     int64_t begin_ns = clock_now_ns();
     if (!v->is_gradient && !ev->cfg.own_pace && !ev->is_first_member)
-        return; /* the first tower has the same values */
+        return; /* all towers have the same values, so the first one is enough */
     char tag[TAG_BYTES];
     uint8_t room[EVENT_BYTES];
     struct event_buf b = {room, 0, sizeof room, 0};
@@ -383,7 +385,7 @@ void events_destroy(struct events *ev, int failed)
     struct event_buf b = {room, 0, sizeof room, 0};
     if (!ev)
         return;
-    if (ev->owes_newest) /* training did not reach its end */
+    if (ev->owes_newest) /* training has not reached its end */
         put_figures(ev, &ev->newest, 0);
     if (ev->writer && ev->member == 0) {
         struct event e = event_begin(&b, wall_time(), 0);

@@ -20,11 +20,12 @@
 enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 
 struct events_config {
-    const char *folder;      /* --logdir; borrowed, as all pointers below */
-    int64_t summary_steps;   /* steps between events with figures; at least 1 */
-    int64_t histogram_steps; /* 0: no histograms; AUTO: like figures, but at least 30 s apart */
+    const char *folder;    /* --logdir; borrowed, as all pointers below */
+    int64_t summary_steps; /* steps between events with figures; at least 1 */
+    /* steps between histograms; 0: no histograms; AUTO: as for figures, but at least 30 s apart */
+    int64_t histogram_steps;
     const struct updates *updates;
-    struct optim_config optim;          /* optimizer, whose rate at each step is reported */
+    struct optim_config optim;          /* optimizer; its learning rate at each step is written */
     bool own_pace;                      /* see struct trainer_config */
     struct event_graph_source graph;    /* its task is the worker's index, if known */
     const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
@@ -34,7 +35,7 @@ struct events_config {
 struct events;
 enum status events_create(const struct events_config *cfg, struct events **out);
 const struct trainer_observer *events_observer(struct events *ev); /* NULL if ev is NULL */
-/* Ends the events; failed: the run failed. NULL is fine. */
+/* Ends the events. failed: the run has failed. NULL is fine. */
 void events_destroy(struct events *ev, int failed);
 
 #endif

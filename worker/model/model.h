@@ -17,7 +17,7 @@
 
 enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 96 };
 
-struct model_init; /* first values of a parameter; private */
+struct model_init; /* initial values of a parameter; private */
 
 /* The forward of layer `then` starts only after the forward of layer `first` has ended, although
  * `then` does not read the output of `first`. */
@@ -29,17 +29,18 @@ struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
-    int classes_param; /* parameter whose first extent is the "auto" number of classes; -1: none */
+    /* parameter whose first dimension is the "auto" number of classes; -1: none */
+    int classes_param;
     int n_layers;
     struct layer *layers; /* layers in the order of execution; the last is the loss */
-    const char **device;  /* [n_layers] "cpu:0", from the file; NULL: not given */
+    const char **device; /* [n_layers] device in the model file, such as "cpu:0"; NULL: not given */
     int n_after;
-    struct model_after *after; /* first < then */
+    struct model_after *after; /* pairs of layers, in each of which `first` is below `then` */
     int n_params;              /* number of parameters, which are in the order of their layers */
-    struct net_param *params;  /* name, shape, rule, keep */
+    struct net_param *params;  /* only name, shape, rule and keep are set */
     struct model_init *inits;  /* [n_params] */
     char *text;                /* JSON text with "auto" resolved, for workers that join later */
-    int hidden_units; /* value of --hidden_units that replaced the text's; 0: not replaced */
+    int hidden_units; /* value of --hidden_units that replaced the one in the text; 0: none */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */
@@ -68,7 +69,8 @@ void model_destroy(struct model *m); /* NULL is fine */
 /* Returns the layer kind's name in model files, such as "conv2d". */
 const char *model_type_name(enum layer_kind kind);
 
-/* Writes the initial values of all parameters, flat, in order: a pure function of (model, seed). */
+/* Writes the initial values of all parameters, flat, one after the other. They depend only on the
+ * model and the seed. */
 void model_init_params(const struct model *m, uint64_t seed, float *flat);
 /* Returns true if every element of this parameter starts with the same number, such as biases with
  * 0. */

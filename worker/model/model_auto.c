@@ -1,13 +1,13 @@
-/* worker/model/model_auto.c - resolves the values that a model leaves to its data: "input": "auto",
- * "classes": "auto" and, in a dense layer, "units": "classes". Numbers replace these values in
- * jansson's tree before the tree is read. The text is then written again, so that every worker that
- * reads it builds the same parameters, independently of the worker's own data. */
+/* worker/model/model_auto.c - resolves the values that a model does not set because they depend on
+ * the data: "input": "auto", "classes": "auto" and, in a dense layer, "units": "classes". Numbers
+ * replace these values in jansson's tree before the tree is read. The tree is then written as a new
+ * text. Every worker that reads this text has the same parameters, even if its own data differ. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Used if there are no data: the properties of MNIST. */
+/* Properties of MNIST, which are used if there are no data. */
 static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
 static bool has_word(const json_t *obj, const char *key, const char *word)

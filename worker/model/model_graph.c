@@ -1,7 +1,6 @@
 /* worker/model/model_graph.c - the layers of a model file, their inputs, and the order of
  * execution: the file's order, except that a layer runs after its inputs and after the layers in
- * its `after`. So if each layer of a file reads the layer before it, the order is that of the
- * file. */
+ * its `after`. So if each layer in a file reads the previous one, the order is that of the file. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>
@@ -176,7 +175,7 @@ done:
     return st;
 }
 
-/* Returns a layer that this one waits for and that has no position yet; -1: none. */
+/* Returns a layer that layer i waits for and that has no position in the order yet; -1: none. */
 static int waits_for(const struct model_reader *r, int i, int *reads)
 {
     const struct model_node *node = &r->nodes[i];

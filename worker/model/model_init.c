@@ -1,5 +1,5 @@
-/* worker/model/model_init.c - first values of parameters. Element i of parameter p is a function of
- * (seed, p, i) alone, so the result depends neither on the process, nor on the order, nor on the
+/* worker/model/model_init.c - initial values of parameters. Element i of parameter p is a function
+ * of (seed, p, i) alone, so the result depends neither on the process, nor on the order, nor on the
  * division of a parameter into chunks. Each element has its own key, rng_u64(rng_key(seed,
  * RNG_INIT, p), i), so it can draw several numbers: the truncated normal draws again after a number
  * beyond two standard deviations. Normals use the Box-Muller transform, in double. */
@@ -11,7 +11,7 @@
 static const char init_types[] =
     "truncated_normal normal uniform glorot_uniform he_normal zeros ones constant";
 
-/* Returns the keys of an initialiser's type; NULL: no such type. */
+/* Returns the keys that an initialiser of this type may have; NULL: no such type. */
 static const char *init_keys(const char *type)
 {
     if (strcmp(type, "truncated_normal") == 0 || strcmp(type, "normal") == 0)
@@ -90,10 +90,10 @@ done:
     return st;
 }
 
-/* Returns a standard normal from the draws 2*n and 2*n+1 of an element's key. */
+/* Returns a standard normal number, computed from the draws 2*n and 2*n+1 of an element's key. */
 static double normal(uint64_t key, uint64_t n)
 {
-    /* (0, 1]: avoids the logarithm of 0 */
+    /* number in (0, 1], so that the logarithm below is not that of 0 */
     double u = (double)((rng_u64(key, 2 * n) >> 11) + 1) * 0x1p-53;
     double v = (double)(rng_u64(key, 2 * n + 1) >> 11) * 0x1p-53;
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
@@ -102,8 +102,8 @@ static double normal(uint64_t key, uint64_t n)
 static double truncated_normal(uint64_t key)
 {
     double z = 0;
-    /* One draw in 22 is refused. 64 refusals in a row are practically impossible, but the loop must
-     * end. */
+    /* One draw in 22 is rejected. 64 rejections in a row are practically impossible, but the loop
+     * must end. */
     for (uint64_t n = 0; n < 64; n++) {
         z = normal(key, n);
         if (fabs(z) <= 2)

@@ -18,7 +18,7 @@ static void skip_space(struct cursor *c)
         c->line += *c->p == '\n';
 }
 
-/* Skips from the opening quote to behind the closing one. */
+/* Moves from the opening quote of a string to just after the closing quote. */
 static void skip_string(struct cursor *c)
 {
     if (c->p < c->end)
@@ -88,7 +88,7 @@ static bool enter_member(struct cursor *c, const char *key, int *line)
     return false;
 }
 
-/* Moves from a list to its n-th element. */
+/* Moves from a list to its element n. */
 static bool enter_element(struct cursor *c, int n)
 {
     if (c->p >= c->end || *c->p != '[')
@@ -145,7 +145,7 @@ enum status model_json_fail(const struct model_reader *r, const char *key, const
     return ST_INVALID;
 }
 
-/* Copies the first word of a list "a b c" to `word`. Returns the list behind it. */
+/* Copies the first word of a list "a b c" to `word`. Returns the remainder of the list. */
 static const char *next_word(const char *list, char word[64])
 {
     size_t n = strcspn(list, " ");
@@ -216,7 +216,7 @@ enum status model_json_check_keys(const struct model_reader *r, const char *owne
     return ST_OK;
 }
 
-/* Describes a value for a sentence: "-3", "\"valid\"", "a list". */
+/* Writes a value for use in a sentence, for example: -3, "valid", a list. */
 static const char *describe_value(const json_t *v, char *dst, size_t bytes)
 {
     char shown[48];

@@ -1,7 +1,8 @@
 /* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters. Shapes follow
- * TensorFlow. "same": out = ceil(in / stride); the padding is split evenly, and an odd row or
- * column is added behind the image. "valid": out = (in - kernel) / stride + 1, no padding. A number
- * p, as in PyTorch, is the padding on all sides: out = (in + 2 p - kernel) / stride + 1. */
+ * TensorFlow. "same": out = ceil(in / stride); the padding is split evenly, and if it is odd, the
+ * additional row or column is at the bottom or the right. "valid": out = (in - kernel) / stride +
+ * 1, no padding. A number p, as in PyTorch, is the padding on all sides: out = (in + 2 p - kernel)
+ * / stride + 1. */
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static const char *shape_text(const struct shape *s, char *dst, size_t bytes)
     return dst;
 }
 
-/* Writes the name of the k-th input. */
+/* Writes the name of input k. */
 static const char *giver_text(const struct model_reader *r, int k, char *dst, size_t bytes)
 {
     int giver = r->nodes[r->layer].input[k];

@@ -144,7 +144,7 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     return model_parse_for(text, bytes, label, hidden_units, NULL, out);
 }
 
-/* Copies the text, which may lack a final NUL. */
+/* Copies the text, which need not end with a NUL. */
 static char *copy_text(const char *text, size_t bytes)
 {
     char *copy = malloc(bytes + 1);

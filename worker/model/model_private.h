@@ -20,28 +20,28 @@ enum {
 
 enum model_init_kind { INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL, INIT_TRUNCATED_NORMAL };
 
-/* Rule for the first values of a parameter. For glorot and he, the scale already includes the
- * fans. */
+/* Rule for the initial values of a parameter. For glorot and he, `scale` already includes fan_in
+ * and fan_out. */
 struct model_init {
     enum model_init_kind kind;
     double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
 };
 
-/* A layer of the file: its name, and the layers that it reads or waits for. Here and in errors,
- * layers are numbered by their position in the file; in a struct model they are numbered by the
- * order of execution. */
+/* A layer of the file: its name, and the layers that it reads or waits for. In this struct and in
+ * errors, a layer's number is its position in the file; in a struct model, it is its position in
+ * the order of execution. */
 struct model_node {
     char name[64];
     const char *type; /* borrowed from the tree */
     enum layer_kind kind;
-    int n_inputs, input[LAYER_MAX_INPUTS]; /* layers, or LAYER_INPUT_IMAGE */
+    int n_inputs, input[LAYER_MAX_INPUTS]; /* numbers of layers, or LAYER_INPUT_IMAGE */
     int n_after, after[MODEL_MAX_AFTER];
     int n_readers;
     int place; /* position in the order of execution; -1: none yet */
 };
 
 struct model_auto {
-    bool more_classes; /* "classes" was derived from data that may lack classes */
+    bool more_classes; /* "classes" was derived from data that may not contain all classes */
     int head;          /* file position of the last dense layer with "units": "classes"; -1: none */
 };
 
@@ -55,24 +55,26 @@ struct model_reader {
     int layer;          /* position in the file of the current layer; -1: the top level */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
-    struct model_auto left;   /* parts that the file leaves to the data */
+    struct model_auto left;   /* values that the file leaves to the data */
     struct model *m;
 };
 
 /* model_json.c: typed access to r->obj, with errors that name file, line, layer and key. */
 
-/* Logs the error with its place (key NULL: the layer's first line) and returns ST_INVALID. */
+/* Logs the error with file, line, layer and key (key NULL: the layer's first line), and returns
+ * ST_INVALID. */
 enum status model_json_fail(const struct model_reader *r, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Returns the line of `key` in layers[layer] (layer < 0: in the top level). key NULL: the line of
  * the layer itself. Returns 1 if the line is unknown. */
 int model_json_line(const struct model_reader *r, int layer, const char *key);
-/* Copies s, cut to fit, with '?' for characters that are not printable ASCII. Returns dst. */
+/* Copies s, cut to fit, and replaces characters that are not printable ASCII by '?'. Returns
+ * dst. */
 const char *model_json_printable(char *dst, size_t bytes, const char *s);
 /* Writes ", did you mean X?" with the most similar word of a list "a b c"; "" if no word is
  * similar. */
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes);
-/* Fails on the first key of r->obj that is not in the list "a b c". */
+/* Refuses the first key of r->obj that is not in the list "a b c". */
 enum status model_json_check_keys(const struct model_reader *r, const char *owner,
                                   const char *list);
 /* Reads a value. A missing key yields *fallback, or an error if fallback is NULL. */
@@ -80,7 +82,7 @@ enum status model_json_int(const struct model_reader *r, const char *key, const 
                            const int64_t *fallback, int64_t *out);
 enum status model_json_double(const struct model_reader *r, const char *key, const double bounds[2],
                               const double *fallback, double *out);
-/* Reads a whole number from `least` on, or a list of two: height, width. */
+/* Reads a whole number of at least `least`, or a list of two such numbers: height, width. */
 enum status model_json_pair(const struct model_reader *r, const char *key, int least,
                             const int *fallback, int out[2]);
 /* Reads true or false; a missing key yields the fallback. */
@@ -90,9 +92,9 @@ enum status model_json_bool(const struct model_reader *r, const char *key, bool 
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* Replaces the parts that the model leaves to the data by numbers (model_auto.c; data NULL:
- * defaults), and records these parts in *left. *text: the changed model as JSON, malloc'd; NULL: no
- * part was left to the data. ST_NOMEM. */
+/* Replaces the values that the model leaves to the data by numbers (model_auto.c; data NULL:
+ * defaults), and records them in *left. *text: the changed model as JSON, malloc'd; NULL: the model
+ * left no value to the data. ST_NOMEM. */
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text);
 
@@ -108,10 +110,10 @@ enum status model_graph_sort(struct model_reader *r);
 /* Reads a name: 1 to 63 letters, digits, '_', '.', '-'. */
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
 
-/* Reads the layer r->obj into l and adds its parameters (model_layers.c). The caller has set the
- * layer's name and inputs, and has read its input layers before. */
+/* Reads the layer r->obj into l and adds its parameters (model_layers.c). The caller has already
+ * set the layer's name and inputs, and read the layers that are its inputs. */
 enum status model_layers_read(struct model_reader *r, struct layer *l);
-/* Fails on a key of r->obj that a layer of this kind does not have. */
+/* Refuses a key of r->obj that layers of this kind do not have. */
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
 /* Returns the layer kind that a "type" in a model file names; LAYER_N_KINDS: unknown. */
 enum layer_kind model_layers_kind(const char *type);

@@ -1,7 +1,7 @@
 /* worker/options/options.c - see options.h. The flags are parsed into `typed`. A copy is checked
  * (options_check.c, options_input.c), and a worker that joins adopts the job's values for the flags
- * that were not set. Names and defaults are those of TensorFlow's mnist_replica.py if it has the
- * flag (batch 100, 200 steps, Adam), but training is synchronous by default. */
+ * that were not set. A flag that TensorFlow's mnist_replica.py also has uses that script's name and
+ * default (batch 100, 200 steps, Adam), except that training is synchronous by default. */
 #include "base/flags_tensorflow.h"
 #include "base/float_text.h"
 #include "cluster/cluster.h"
@@ -43,7 +43,7 @@ static const struct options defaults = {
 };
 static struct options typed; /* values of the flags as parsed */
 
-/* The flags of ps have no target here: the worker accepts them and does not use them. */
+/* Flags of ps are not stored: the worker accepts them, but does not use them. */
 #define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
 #define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, &typed.field, __VA_ARGS__)
 #define FOR_JOB(name, type, field, ...) FLAG_ROW(name, type, &typed.job.field, __VA_ARGS__)
@@ -101,7 +101,7 @@ enum status options_refuse(const char *wrong)
     return wrong ? ST_INVALID : ST_OK;
 }
 
-/* Sets the fields that are derived from single flags. */
+/* Sets the fields each of which is derived from one flag. */
 static void derive(struct options *o)
 {
     o->local_steps = o->job.local_steps;
@@ -194,7 +194,8 @@ static void adopt_outer(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->job.local_steps))
         o->local_steps = job_local_steps(job);
-    if (job->local_steps <= 1) /* if a flag differs from the job, another check reports it */
+    /* any other flag that differs from the job's is reported by another check */
+    if (job->local_steps <= 1)
         return;
     o->outer = job->optim;
     if (o->job.outer_optimizer >= 0)
@@ -335,7 +336,8 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 &&
-        job_sends_changes(&job)) /* a worker alone sends no changes, and keeps no residuals */
+        /* a worker without servers sends no changes, and keeps no residuals */
+        job_sends_changes(&job))
         job.version_dtype = DTYPE_F32;
     int64_t n_local = options_rounds(o);
     if (n_local > 1) {
@@ -350,7 +352,7 @@ void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params
     const struct net_job job = {.sync_mode = o->sync_mode,
                                 .n_workers = o->n_workers,
                                 .train_steps = options_train_steps(o, n_samples)};
-    if (!o->outer_known) /* a known outer optimizer was adopted from the job */
+    if (!o->outer_known) /* a known outer optimizer is that of the job */
         job_settings_outer(&o->job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params, &o->outer);
     o->outer_known = 1;
 }

@@ -21,7 +21,8 @@ struct options_list {
     float value[JOB_MAX_CHANNELS];
 };
 
-/* Values as typed, of flags that the checks convert to other fields. Texts: NULL if not given. */
+/* Values, as typed, of the flags that the checks convert to other fields. A text is NULL if the
+ * flag was not given. */
 struct options_typed {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index; /* -1: not given */
@@ -44,13 +45,14 @@ struct options {
     int task_index, n_workers; /* task_index -1, n_workers 0: not known yet */
     const char *address;       /* NULL: derived from the host's name and the process */
     struct security_config security;
-    const char *model_text; /* model text of the job, used instead of `model`; borrowed from the
-                               adopted status; NULL: none */
-    int data_named;         /* true if a flag names the data; false: default data */
-    bool model_given;       /* true if a flag names `model`; false: default model */
+    /* text of the job's model, used instead of `model`; borrowed from the adopted status; NULL:
+     * none */
+    const char *model_text;
+    int data_named;   /* true if a flag names the data; false: the default data are used */
+    bool model_given; /* true if a flag names `model`; false: the default model is used */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                       /* each worker has data of its own */
-    struct dataset_request train, test; /* dir is data_dir */
+    struct dataset_request train, test; /* requests for the two sets; `dir` is --data_dir */
     struct options_list mean, std;
     int standardize;
     struct job_augment augment;
@@ -62,9 +64,9 @@ struct options {
     const char *init, *init_map, *freeze; /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                 /* units of the first dense layer; 0: as in the model */
     double label_smoothing;               /* 0: as in the model */
-    double ema_decay;                     /* 0: no average of the parameters */
-    int64_t train_steps;                  /* 0: by epochs */
-    double epochs;                        /* 0: by train_steps */
+    double ema_decay;                     /* decay of the parameters' averages; 0: no averages */
+    int64_t train_steps;                  /* number of steps; 0: set by `epochs` */
+    double epochs;                        /* number of epochs; 0: set by `train_steps` */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
     int64_t towers, towers_per_gpu, intra_op_threads, cpu_batch_size; /* place/tower_plan.h */
     enum backend_precision precision;
@@ -78,11 +80,11 @@ struct options {
     struct optim_config optim;
     int64_t local_steps;       /* at least 1 */
     struct optim_config outer; /* the servers' optimizer if local_steps is above 1 */
-    int outer_known;           /* 0: `outer` still depends on the model (options_settle_outer) */
+    int outer_known; /* `outer` is final; 0: it still depends on the model (options_settle_outer) */
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
-    int skip_nonfinite; /* this and the next two: see worker/train/train_config.h */
+    int skip_nonfinite; /* the first of three fields of worker/train/train_config.h */
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers; /* NULL: not given */
     int shared_memory, cuda_graphs;
@@ -94,16 +96,19 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;                  /* share of the training set; 0: none */
-    const char *validation_dir;               /* NULL: none */
-    int64_t early_stopping;                   /* evaluations without a better one; 0: never */
-    const char *evaluate, *predict;           /* file of parameters; NULL: the flag was not given */
-    const char *output;                       /* file of --predict's results */
-    const char *checkpoint_dir, *servers_dir; /* folder of a worker alone; of servers */
+    double validation_split;    /* fraction of the training set that is held out; 0: none */
+    const char *validation_dir; /* NULL: none */
+    /* number of evaluations without a better one after which the job ends; 0: never */
+    int64_t early_stopping;
+    const char *evaluate, *predict; /* file of parameters; NULL: the flag was not given */
+    const char *output;             /* file of --predict's results */
+    /* checkpoint_dir: folder of a worker without servers; servers_dir: folder of the servers */
+    const char *checkpoint_dir, *servers_dir;
     const char *restore; /* checkpoint to continue from; NULL: the newest in checkpoint_dir */
     int take_over;       /* checkpoint_dir is claimed even if its owner may be alive */
-    int64_t save_steps, save_secs; /* intervals of checkpoints; 0: not by this unit */
-    int64_t keep_checkpoint_max;   /* 0: all */
+    /* steps or seconds between two checkpoints; 0: this unit is not used */
+    int64_t save_steps, save_secs;
+    int64_t keep_checkpoint_max; /* 0: all */
     int list_devices, self_test; /* below 0: not requested; 0: prints text; above 0: prints JSON */
     int64_t self_test_seconds;
 };
@@ -116,8 +121,8 @@ void options_free(struct options *o);
 enum status options_adopt(struct options *o, const struct net_status *s);
 /* Returns the number of the job's global steps for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
-/* Sets those flags of the servers' optimizer with --local_steps that were not given, by the sizes
- * of the training set and the model. Must be called before options_job. */
+/* Sets the flags of the outer optimizer (the servers' optimizer with --local_steps) that were not
+ * given, by the sizes of the training set and the model. Must be called before options_job. */
 void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params);
 /* Returns the number of this worker's steps per step of the servers. It is 1 without --local_steps
  * and without servers. */

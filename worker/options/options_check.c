@@ -1,7 +1,7 @@
 /* worker/options/options_check.c - checks the worker's flags, each by itself and together, and sets
- * the values that are derived from them. Flags that contradict each other are an error. A command
- * line for servers may be tried without servers, or used for inference after training: a line then
- * names the flags that have no effect. */
+ * the values that are derived from them. Flags that contradict each other are an error. An operator
+ * may use a command line for servers without servers, or for inference after training. Then a log
+ * line names the flags that have no effect. */
 #include "base/job_name.h"
 #include "cluster/cluster.h"
 #include "kernels/tuning.h"
@@ -17,7 +17,8 @@
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
-/* Logs that each task of a Slurm step trains by itself: the operator may have meant one job. */
+/* Logs that each task of a Slurm step trains by itself, because the operator may have intended one
+ * job for all tasks. */
 static void log_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
@@ -219,8 +220,8 @@ static enum status check_bf16(const struct options *o)
     return ST_INVALID;
 }
 
-/* Checks the limits of gradients. If there are backup workers, the chunks of a step are sums over
- * different workers, so they have no common norm. */
+/* Checks the flags that limit gradients. If there are backup workers, the chunks of one step are
+ * sums over different workers, so they have no common norm. */
 enum status options_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
@@ -233,7 +234,8 @@ enum status options_check_clipping(const struct options *o)
     return options_refuse(wrong);
 }
 
-/* Without servers the number format and the local steps have no effect. */
+/* Checks the flags of the averages. Without servers the number format and the local steps have no
+ * effect. */
 enum status options_check_average(const struct options *o)
 {
     const char *wrong = NULL;
@@ -337,9 +339,9 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
-/* Refuses a folder in which no file can be written. If only the disk is full now, warns. index:
- * index of this worker, whose folder is checked; below 0: not known yet, and the folder of all
- * workers is checked. */
+/* Refuses a folder in which no file can be written. If the only reason is a full disk, warns
+ * instead. index: index of this worker, whose folder is checked; below 0: the index is not known
+ * yet, and the folder of all workers is checked. */
 static enum status check_folder(const char *logdir, int index)
 {
     char folder[PATH_MAX] = "";
@@ -382,8 +384,9 @@ static enum status check_checkpoints(struct options *o)
     o->checkpoint_dir = NULL;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
-    if (o->ps_hosts.n > 0) { /* the flags are for the servers, which may share this command line */
-        if (!o->restore)     /* --restore also continues a job that has ended */
+    /* the flags are meant for the servers, which may share this command line */
+    if (o->ps_hosts.n > 0) {
+        if (!o->restore) /* --restore may name the folder of a job that has ended */
             o->servers_dir = dir;
         if (has_more)
             LOG_I(

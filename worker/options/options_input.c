@@ -10,7 +10,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Data in the default folder cannot be those of one worker only. */
+/* Refuses --data_shard=own with the default folder, because its data cannot be those of one worker
+ * only. */
 enum status options_check_shard(const struct options *o)
 {
     if (!o->data_own || o->ps_hosts.n == 0 || o->typed.train_data ||
@@ -101,7 +102,8 @@ enum status options_check_inference(const struct options *o)
     return ST_OK;
 }
 
-/* Refuses names that end like files of other formats: --export always writes safetensors. */
+/* Refuses a name with the ending of another file format, because --export always writes
+ * safetensors. */
 static enum status check_export_end(const char *path)
 {
     static const char torch[] = "safetensors.torch.load_file() reads it in PyTorch";
@@ -144,7 +146,7 @@ enum status options_check_outputs(const struct options *o)
         {"summary_json", o->summary_json},
         {"trace", o->trace},
         {"record_samples", o->record_samples},
-        /* files that are read */
+        /* files that the worker reads */
         {"predict", o->predict},
         {"evaluate", o->evaluate},
         {"init", o->init},
@@ -154,7 +156,8 @@ enum status options_check_outputs(const struct options *o)
         {"train_labels", o->typed.train_labels},
         {"test_data", o->typed.test_data},
         {"test_labels", o->typed.test_labels},
-        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* otherwise a model's name */
+        /* if there is no such file, the text is the name of a model */
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL},
     };
     enum status st = check_export_end(o->export_file);
     if (st == ST_OK)

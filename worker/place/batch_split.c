@@ -32,7 +32,7 @@ static enum status list_devices(const struct batch_split_request *r, const struc
     return ST_OK;
 }
 
-/* Replaces all towers by one tower that computes the whole batch. */
+/* Replaces all towers by one tower, which computes the whole batch. */
 static enum status join_towers(const struct batch_split_request *r, const struct batch_split *s,
                                struct tower_plan *t)
 {
@@ -89,8 +89,8 @@ static bool any_on_cpu(const struct batch_split_request *r, const struct tower_p
     return false;
 }
 
-/* Returns the CPU's precision. If the CPU has towers, it is the precision of these towers, which
- * was logged before. Otherwise it is logged here if layers are placed on the CPU. */
+/* Returns the CPU's precision. If the CPU has towers, it is that of these towers, and was logged
+ * before. Otherwise this function logs it if layers are placed on the CPU. */
 static enum backend_precision cpu_precision(const struct batch_split_request *r,
                                             const struct tower_plan *t)
 {

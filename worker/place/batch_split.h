@@ -1,6 +1,6 @@
 /* worker/place/batch_split.h - applies the placement of layers to the towers: sets the devices that
- * each tower uses beside its own. If layers are placed on GPUs by number, one tower that spans
- * several devices replaces all towers.
+ * each tower uses besides its own device. If layers are placed on GPUs by number, one tower that
+ * spans several devices replaces all towers.
  * Owns:    the tables that the towers point into, while the towers live. Threads: immutable once
  *          created.
  * Errors:  ST_INVALID, logged with the flag; ST_NOMEM. */
@@ -13,7 +13,8 @@ struct batch_split_request {
     const struct placement *placement;
     int n_layers;
     const struct backend *cpu; /* backend for layers of GPU towers that are placed on the CPU */
-    int n_threads;             /* threads for these layers; 0: the cores divided by the towers */
+    /* threads for these layers; 0: the number of cores divided by the number of towers */
+    int n_threads;
     int n_cores;
     enum backend_precision precision; /* precision of these layers, if the CPU supports it */
     int batch;

@@ -1,8 +1,8 @@
 /* worker/place/placement.c - assigns a device to each layer, see placement.h.
  *
- * DESIGN. Each layer gets a spot: the device and, for the log, the reason. A spot is OWN for the
- * tower's own device, so that one placement serves all towers. Only a tower that spans devices has
- * spots on GPUs by number. */
+ * DESIGN. Each layer gets a spot: the device and, for the log, the reason. The spot OWN means the
+ * tower's own device, so one placement serves all towers. Only a tower that spans devices has spots
+ * on GPUs by number. */
 #include "worker/place/placement.h"
 #include "base/log.h"
 #include "worker/model/model.h"
@@ -19,7 +19,7 @@ struct spot {
     int device; /* OWN, PLACEMENT_CPU or the index of a GPU */
     enum decider by;
     int index;    /* BY_RULE: index of the rule; BY_INPUT: index of the layer that is read */
-    bool is_soft; /* another device was requested */
+    bool is_soft; /* true: the layer is not on the device that was requested */
 };
 
 struct placement {
@@ -31,7 +31,7 @@ struct placement {
     int on_host;
 };
 
-/* Writes "/device:GPU:0". Returns dst. */
+/* Writes a text such as "/device:GPU:0". Returns dst. */
 static const char *device_name(int device, char dst[NAME_SIZE])
 {
     if (device < 0)
@@ -102,8 +102,8 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
 }
 
 /* Returns true if this rule is the first match of a layer or parameter. Otherwise *shown is a name
- * that this rule matches, too late, and *taker the earlier rule that decides it; *shown NULL: this
- * rule matches no name. */
+ * that this rule matches, but for which the earlier rule *taker decides; *shown NULL: this rule
+ * matches no name. */
 static bool rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
@@ -125,8 +125,8 @@ static bool rule_decides(const struct placement *p, int rule, const char **shown
     return false;
 }
 
-/* Refuses a rule that decides nothing: its pattern is misspelt, or earlier rules match all its
- * layers or parameters. */
+/* Refuses a rule that decides nothing, because its pattern is misspelt or earlier rules match all
+ * names that it matches. */
 static enum status check_rules(const struct placement *p)
 {
     char names[SHOWN_NAMES];
@@ -158,8 +158,8 @@ static enum status check_rules(const struct placement *p)
     return ST_OK;
 }
 
-/* Finds the device requested for a layer, the source of the request, and the device's text
- * there. */
+/* Finds the device that was requested for a layer, whether a rule or the model file requested it,
+ * and the text there that names the device. */
 static enum status layer_want(struct placement *p, int layer, struct placement_target *want,
                               const char **text)
 {
@@ -203,7 +203,7 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
 }
 
 /* Refuses a device that the layer cannot use; the error names the reason and the fix. If soft
- * placement is allowed, warns and places the layer on the tower's own device instead. */
+ * placement is allowed, logs a warning instead, and places the layer on the tower's own device. */
 static enum status refuse_or_move(struct placement *p, int layer, const char *text, const char *why,
                                   const char *fix)
 {
@@ -287,7 +287,7 @@ static enum status place_layer(struct placement *p, int layer)
     }
 }
 
-/* Refuses layers on the tower's own GPU if some towers are on the CPU and have none. */
+/* Refuses layers on the tower's own GPU if some towers are on the CPU, and so have no GPU. */
 static enum status check_cpu_towers(struct placement *p)
 {
     enum status st = ST_OK;
@@ -421,7 +421,7 @@ int placement_device(const struct placement *p, int layer, int own)
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
 }
 
-/* Logs those parameters of the layer that a rule names. Returns how many it logged. */
+/* Logs the parameters of the layer that a rule names. Returns the number of these parameters. */
 static int log_params(const struct placement *p, int layer, const char *prefix, int own)
 {
     const struct layer *l = &p->r.layers[layer];

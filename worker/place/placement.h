@@ -4,7 +4,7 @@
  * model file; the default. By default a layer without parameters is on the device of the first
  * layer that it reads; a layer with parameters is on the tower's own device.
  *
- * Data parallelism: while no layer is put on a GPU by number, every device has its own tower, and
+ * Data parallelism: if no layer is placed on a GPU by number, every device has its own tower, and
  * "gpu" and "cpu" mean the tower's own GPU and the CPU. If a layer is placed on gpu:K, or layers
  * are placed by round_robin over several GPUs, the worker has a single tower, which spans the named
  * devices (placement_spans); the tower's own device is then the first GPU.
@@ -23,32 +23,34 @@
 #include "kernels/backend.h"
 #include "net/wire/chunks.h"
 
-enum { PLACEMENT_CPU = -1 }; /* other values: number of a GPU among those chosen */
+enum { PLACEMENT_CPU = -1 }; /* any other value is the index of a chosen GPU */
 
 struct placement_request {
     const struct layer *layers;
     int n_layers;
-    const char *const *device; /* [n_layers] from the model file; NULL, entry NULL: not given */
+    const char *const *device; /* [n_layers] devices in the model file; NULL, or entry NULL: none */
     const char *rules;         /* --placement; NULL: none */
     int n_gpus;                /* number of GPUs chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
     int n_params;
-    int task;          /* index of this worker, for rules that name a worker; below 0: fits any */
-    const int *number; /* [n_gpus] numbers that rules use; NULL: 0, 1, ... */
-    int cpu_towers;    /* beside GPUs: some towers are on the CPU and have no GPU of their own */
-    int soft;          /* --allow_soft_placement */
+    int task; /* index of this worker, for rules that name a worker; below 0: every rule applies */
+    const int *number; /* [n_gpus] numbers by which rules name the GPUs; NULL: 0, 1, ... */
+    /* true: some towers are on the CPU beside towers on GPUs, and have no GPU of their own */
+    int cpu_towers;
+    int soft; /* --allow_soft_placement */
 };
 
 struct placement;
 enum status placement_create(const struct placement_request *r, struct placement **out);
 void placement_destroy(struct placement *p); /* NULL is fine */
 /* Marks in named[n] the GPUs that rules and the model file request by number, and GPU 0 if a layer
- * with parameters stays on the tower's own device. Returns the highest marked number; 0 or less: no
- * second GPU is needed. Invalid texts mark no GPU. */
+ * with parameters stays on the tower's own device. Returns the highest number that is marked; 0 or
+ * less: one GPU is enough. Invalid texts mark no GPU. */
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 /* Checks only the syntax of --placement. */
 enum status placement_check(const char *rules);
-/* Returns true if the worker has one tower over several devices instead of a tower per device. */
+/* Returns true if the worker has one tower over several devices instead of one tower for each
+ * device. */
 bool placement_spans(const struct placement *p);
 /* Returns true if a rule keeps parameters on the host although a GPU could hold them. */
 bool placement_keeps_on_host(const struct placement *p);

@@ -23,7 +23,7 @@ static int index_read(const char *s)
     return v;
 }
 
-/* Parses a part such as "/task:12" if *s begins with it, and moves *s behind the part. Returns
+/* Parses a part such as "/task:12" if *s begins with it, and moves *s to after that part. Returns
  * false if the number is invalid. */
 static bool part_read(const char **s, const char *part, int *out)
 {

@@ -23,7 +23,7 @@ enum {
 };
 
 enum placement_kind {
-    PLACEMENT_ANYWHERE, /* no device is requested */
+    PLACEMENT_ANYWHERE, /* no rule requests a device */
     PLACEMENT_ON_CPU,
     PLACEMENT_ON_OWN_GPU,
     PLACEMENT_ON_GPU,
@@ -32,14 +32,14 @@ enum placement_kind {
 
 struct placement_target {
     enum placement_kind kind;
-    int index; /* number of the CPU or GPU, otherwise 0 */
-    int task;  /* index of the named worker; -1: none */
+    int index; /* number of the CPU or GPU; for other kinds 0 */
+    int task;  /* index of the worker that the rule names; -1: none */
 };
 
 enum placement_subject { PLACEMENT_OF_LAYERS, PLACEMENT_OF_TYPES, PLACEMENT_OF_PARAMS };
 
 struct placement_rule {
-    const char *pattern, *device; /* both as written */
+    const char *pattern, *device; /* both as written in the rule */
     enum placement_subject of;
     struct placement_target want;
 };
@@ -50,16 +50,17 @@ struct placement_rules {
     char *text;
 };
 
-/* Parses the request in `device`; returns false if it is invalid. */
+/* Parses the device that a text requests. Returns false if the text is invalid. */
 bool placement_rules_read_target(const char *device, struct placement_target *out);
 /* Parses the rules. text NULL: no rules. */
 enum status placement_rules_read(const char *text, struct placement_rules *out);
 void placement_rules_free(struct placement_rules *r);
 /* Returns the first rule that matches a layer of this name and type, or -1. */
 int placement_rules_find(const struct placement_rules *r, const char *name, const char *type);
-/* Returns the first rule that matches a parameter, "fc1/weights", or -1. */
+/* Returns the first rule that matches a parameter, such as "fc1/weights"; -1: none. */
 int placement_rules_find_param(const struct placement_rules *r, const char *name);
-/* Returns true if this rule matches the layer or the parameter, regardless of earlier rules. */
+/* Returns true if this rule matches the layer or the parameter, whether or not an earlier rule
+ * matches it too. */
 bool placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type);
 bool placement_rule_fits_param(const struct placement_rule *rule, const char *name);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { MIN_ROUNDS = 3, MAX_ROUNDS = 20, ROUNDS_MS = 150 };
-/* A layer is rounded only if its time in bf16 is below this share of its time in floats. */
+/* A layer is rounded only if its time in bf16 is below this fraction of its time in floats. */
 static const double WORTH = 0.95;
 
 struct bench {
@@ -203,7 +203,8 @@ static enum status round_named(const struct rounding_request *r, uint8_t *rounde
     return st;
 }
 
-/* Measures the layers' times with all products rounded and with none, and compares the times. */
+/* Measures the layers' times twice, with all products rounded and with none, and compares the
+ * times. */
 static enum status compare_times(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
 {
     enum status st = ST_OK;

@@ -18,10 +18,11 @@ struct rounding_request {
     const char *named; /* names of rounded layers, separated by commas, or "none"; NULL: measured */
 };
 
-/* Logs the names of the rounded layers. whence: source of the choice, such as "as measured". */
+/* Logs the names of the rounded layers. whence: text about the source of the choice, such as "as
+ * measured". */
 void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
-/* Measures the layers. *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, and
- * nothing is measured. */
+/* Measures the layers. *out: [n_layers], malloc'd; It is NULL, and nothing is measured, if no tower
+ * computes in bf16 on the CPU. */
 enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
 
 #endif

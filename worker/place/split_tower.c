@@ -1,11 +1,11 @@
 /* worker/place/split_tower.c - runs the stages of one tower in turn, see split_tower.h.
  *
  * DESIGN. One thread calls the layers in their order, across all stages; work that is queued on a
- * device continues while the thread calls another device. An output is fetched when the first layer
- * that reads it on another device is about to run, not when it is queued, so that devices whose
- * layers do not depend on each other compute in parallel. Before the backward of a layer whose
- * output several stages read, the gradients from these stages are added in the order of the stages,
- * so that sums are the same in every run. */
+ * device continues while the thread calls another device. An output is copied to the host only when
+ * the first layer on another device that reads it is about to run, and not as soon as its layer is
+ * queued. So devices whose layers do not depend on each other compute in parallel. Before the
+ * backward of a layer whose output several stages read, the gradients from these stages are added
+ * in the order of the stages, so that sums are the same in every run. */
 #include "worker/place/split_tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -18,19 +18,20 @@ struct stage {
     const struct backend *backend;
     enum backend_precision precision;
     struct plan *plan; /* NULL: no layer is on this device */
-    int n_layers;      /* layers of this stage */
-    uint8_t *mine;     /* [n_layers of the network] layers of this stage */
-    uint8_t *reads;    /* [n_layers] outputs of other stages that this stage reads */
-    uint8_t *has;      /* [n_layers] outputs among `reads` that were set in this step */
+    int n_layers;      /* number of layers of this stage */
+    uint8_t *mine;     /* [n_layers of the network] 1 for each layer of this stage */
+    uint8_t *reads; /* [n_layers] 1 for each layer of another stage whose output this stage reads */
+    uint8_t *has;   /* [n_layers] 1 for each of these layers whose output was set in this step */
 };
 
 struct split_tower {
-    struct split_tower_config cfg; /* stage_of: see stage_of() */
+    struct split_tower_config cfg; /* cfg.stage_of may be NULL: use stage_of() */
     struct stage *stage;           /* [cfg.n] */
-    /* [n_layers] batch x elems: the output, later its gradient; NULL: it does not cross */
+    /* [n_layers] host memory of batch x elems floats for a layer's output, and later its gradient;
+     * NULL: only the layer's own device uses them */
     float **crossing;
-    uint8_t *is_fetched; /* [n_layers] this step's output is in crossing */
-    uint8_t *trains;     /* [n_layers] the layer, or one before it, has parameters */
+    uint8_t *is_fetched; /* [n_layers] 1 if this step's output is in `crossing` */
+    uint8_t *trains; /* [n_layers] 1 if the layer, or a layer that it depends on, has parameters */
     int *layer_of_param; /* [n_params] */
     bool has_parts;
 };
@@ -46,7 +47,7 @@ static struct stage *stage_at(const struct split_tower *s, int layer)
 }
 
 /* Records the layers of each stage, and the outputs of other stages that the stage reads. Records
- * for each layer whether its output has a gradient. */
+ * for each layer whether its output needs a gradient. */
 static void note_layers(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.plan.n_layers; i++) {
@@ -112,7 +113,7 @@ static enum status allocate_crossing(struct split_tower *s)
     return ST_OK;
 }
 
-/* Refuses a backend that cannot compute a part of a network. */
+/* Refuses a backend that cannot compute only some layers of a network. */
 static enum status check_backends(const struct split_tower *s)
 {
     int trains = !s->cfg.plan.inference_only;
@@ -156,7 +157,7 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
         pc.parts = s->has_parts ? pc.parts : NULL;
         TRY(s->stage[i].backend->plan_create(&pc, &s->stage[i].plan));
     }
-    s->cfg.plan.parts = NULL; /* borrowed for the call */
+    s->cfg.plan.parts = NULL; /* borrowed only until the plans are created */
 done:
     if (st == ST_OK)
         *out = s;
@@ -217,7 +218,7 @@ enum status split_tower_load_param(struct split_tower *s, int param)
     return g->backend->load_param(g->plan, param);
 }
 
-/* Marks all outputs of the step as not fetched. */
+/* Marks that no output of this step has been copied to the host. */
 static void begin_step(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.n; i++)
@@ -268,7 +269,7 @@ enum status split_tower_set_targets(struct split_tower *s, const float *const *t
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n)
 {
-    CHECK(s->cfg.n == 1); /* no output crosses */
+    CHECK(s->cfg.n == 1); /* no output is copied if there is only one device */
     return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
 }
 
@@ -290,8 +291,8 @@ done:
     return st;
 }
 
-/* Waits until layers on other devices that must end before `layer` starts have ended. No wait is
- * needed for layers on the same device, which works in the order of its calls. */
+/* Waits until all layers on other devices that `layer` must run after have ended. Layers on the
+ * same device need no wait, because the device computes in the order of the calls. */
 static enum status wait_for_earlier(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;
@@ -334,7 +335,7 @@ enum status split_tower_forward_inference(struct split_tower *s, int layer)
     return forward_layer(s, layer, 0, -1);
 }
 
-/* Adds the gradients with respect to the output of `layer` that other stages have computed. */
+/* Adds the gradients of the output of `layer` that other stages have computed. */
 static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;

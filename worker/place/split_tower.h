@@ -1,7 +1,8 @@
 /* worker/place/split_tower.h - the devices of one tower. Each device has a plan with the layers
- * placed there, and this module runs the plans as if they were one. If a layer reads the output of
- * another device, the output crosses through the host, and its gradient returns the same way, once
- * per step for each device that reads the output.
+ * placed there, and this module runs these plans as if they were one. (A backend's plan is a
+ * network that is prepared for one device.) If a layer reads an output of another device, the
+ * output is copied through the host once per step for each device that reads it, and its gradient
+ * is copied back in the same way.
  * Owns:    the plans, and a host buffer for each layer whose output crosses, allocated at creation.
  *          Threads: one at a time.
  * Errors:  the backends'; ST_UNSUPPORTED, ST_NOMEM, logged. */
@@ -11,15 +12,16 @@
 #include "worker/place/tower_plan.h"
 
 struct split_tower_config {
-    /* settings of all stages, except those that depend on the device; parts: ignored by a tower
-     * that does not support them */
+    /* settings for all stages, except those that depend on the device; `parts` has no effect in a
+     * tower that does not support them */
     struct backend_plan_config plan;
-    const struct tower_device *device; /* [n]; borrowed for the call */
+    const struct tower_device *device; /* [n]; borrowed until split_tower_create returns */
     int n;
-    const struct model_after *after; /* [n_after] borrowed while this lives */
+    const struct model_after *after; /* [n_after] borrowed while the split tower exists */
     int n_after;
     const uint8_t
-        /* [n_layers] index in device; borrowed while this lives; NULL: all on device[0] */
+        /* [n_layers] index in `device`; borrowed while the split tower exists; NULL: all layers are
+         * on device[0] */
         *stage_of;
 };
 
@@ -28,11 +30,11 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
 void split_tower_destroy(struct split_tower *s); /* NULL is fine */
 size_t split_tower_memory_bytes(const struct split_tower *s);
 struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are several devices */
-/* Sets rounded[n_layers] for the CPU's stages in bf16, between steps; other stages are unchanged.
- * NULL: by the backend's rule. */
+/* Sets, between two steps, which layers round to bf16 (rounded[n_layers]) in the CPU's stages in
+ * bf16; other stages do not change. NULL: the backend decides. */
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded);
-/* Loads a parameter. This function and those below act like the functions of struct backend. step:
- * the step that a trace shows. */
+/* Loads a parameter. This function and those below do the same as the functions of these names in
+ * struct backend. step: number of the step, for the trace. */
 enum status split_tower_load_param(struct split_tower *s, int param);
 enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
                                   const uint8_t *labels, const uint64_t *position, int n);
@@ -51,15 +53,16 @@ enum status split_tower_result(struct split_tower *s, float *loss, int *n_correc
 /* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: the layer's device
  * cannot copy it to the host. */
 enum status split_tower_output(struct split_tower *s, float *dst);
-/* Returns the number of layers whose backward should be called before the wait for the gradients of
- * the layer above them. 0: backward ends with the gradients on the host. On one device that queues
- * its work, all layers are called first, because a wait would keep the device from the next layers.
- * Several devices exchange gradients of outputs through the host: there it is one layer. */
+/* Returns the number of further layers whose backward should be called before the wait for a
+ * layer's gradients. 0: backward returns when the gradients are on the host. If there is one
+ * device, which queues its work, the result is the number of all layers, because a wait would delay
+ * the device's next layers. If there are several devices, which exchange gradients of outputs
+ * through the host, the result is 1. */
 int split_tower_backward_lead(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);
 /* Returns true if the gradients are copied to the host in parts (kernels/parts.h): cfg.plan.parts
  * is set, and all layers are on one device whose backend has parts. The next three functions then
- * act like those of struct parts_ops. */
+ * do the same as those of struct parts_ops. */
 bool split_tower_has_parts(const struct split_tower *s);
 enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part);
 enum status split_tower_load_part(struct split_tower *s, int param, int64_t part);

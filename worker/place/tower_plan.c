@@ -39,7 +39,7 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     return ST_OK;
 }
 
-/* Every CPU supports fp32, and some CPU models support bf16. */
+/* Returns bf16 only for a CPU model that supports it; every CPU supports fp32. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision)
 {
@@ -53,8 +53,8 @@ enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
     return BACKEND_FP32;
 }
 
-/* Returns the CPU's precision. Without GPUs, a request for bf16 is kept even if the CPU lacks bf16:
- * the backend then refuses it with the reason. */
+/* Returns the CPU's precision. If there are no GPUs, returns a requested bf16 even if the CPU does
+ * not support it: then the backend refuses it, with the reason. */
 static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
 {
     if (r->precision == BACKEND_BF16 && n_gpu == 0)

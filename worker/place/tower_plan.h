@@ -1,10 +1,11 @@
 /* worker/place/tower_plan.h - the towers of a worker: the device of each, and its part of the
  * worker's batch.
  *
- * Each GPU has `towers_per_gpu` towers; those on the CPU follow. If there are both, the CPU's
- * towers together get `cpu_batch` samples, and the GPUs' towers all remaining samples. Within each
- * kind of towers, and among all towers if cpu_batch is 0, the parts differ by at most one sample.
- * The division does not change which samples the worker reads (I6).
+ * Each GPU has `towers_per_gpu` towers. In the list of towers those on GPUs are first, then those
+ * on the CPU. If there are both, the CPU's towers together get `cpu_batch` samples, and the GPUs'
+ * towers all other samples. The numbers of samples of two GPU towers, or of two CPU towers, differ
+ * by at most one; if cpu_batch is 0, those of any two towers. The division does not change which
+ * samples the worker reads (I6).
  * Threads: none.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
@@ -16,7 +17,7 @@ enum { TOWERS_MAX = 256 };
 
 struct gpus;
 
-/* All borrowed while the tower lives. */
+/* All pointers are borrowed while the tower exists. */
 struct tower_device {
     const struct backend *backend;
     int device;                    /* number of the device in the backend */
@@ -30,23 +31,26 @@ struct tower_device {
 
 struct tower_spec {
     struct tower_device own;
-    const struct tower_device *others; /* [n_others] devices of layers that are placed elsewhere */
+    /* [n_others] devices of layers that are not on the tower's own device */
+    const struct tower_device *others;
     int n_others;
-    /* [n_layers] device of each layer. 0: own, k: others[k-1]; NULL: all layers on own */
+    /* [n_layers] device of each layer. 0: the tower's own device; k: others[k-1]; NULL: all layers
+     * are on the tower's own device */
     const uint8_t *stage_of;
-    int first, n; /* part of the batch: [first, first + n) */
+    int first, n; /* part of the worker's batch: samples first to first + n - 1 */
 };
 
 struct tower_plan_request {
     const struct gpus *gpus; /* borrowed while the towers live */
     const struct backend *cpu;
-    int cpu_towers; /* number of CPU towers; 0: none beside GPUs, one without GPUs */
+    int cpu_towers; /* number of CPU towers; 0: none if there are GPUs, otherwise one */
     int towers_per_gpu;
     int batch, cpu_batch;
     /* threads of a CPU tower; 0: the cores that GPU towers do not use, divided among CPU towers */
     int n_threads;
     int n_cores;
-    enum backend_precision precision; /* the CPU has no tf32, and bf16 only on some models */
+    /* the CPU does not support tf32, and only some CPU models support bf16 */
+    enum backend_precision precision;
     int deterministic;
     uint32_t tuning; /* GPUs: kernels/tuning.h */
 };
@@ -57,8 +61,8 @@ struct tower_plan {
 };
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out);
-/* Returns the precision of the CPU beside GPUs for this request. Logs a line if the CPU does not
- * support the requested precision. */
+/* Returns the precision in which the CPU computes beside GPUs if this precision is requested. Logs
+ * a line if the CPU does not support the requested precision. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision);
 /* Divides the samples [first, first + n) among the towers, in their order. */

@@ -4,8 +4,8 @@
 #define WORKER_RESULTS_EXPORT_H
 #include "net/wire/chunks.h"
 
-/* Writes the file. flat: all parameters, in the order of chunks; metadata: n_meta pairs of key and
- * value. */
+/* Writes the file. flat: all parameters, in the order of chunks; metadata: n_meta pairs, each of a
+ * key and a value. */
 enum status export_write(const char *path, const struct chunks *chunks, const float *flat,
                          const char *const (*metadata)[2], int n_meta);
 

@@ -13,7 +13,7 @@
 enum {
     FRESH_MS = 1000,
     STALL_S = 60,    /* least duration of a stall in seconds */
-    STALL_STEPS = 10 /* least duration of a stall in mean steps */
+    STALL_STEPS = 10 /* least duration of a stall, in multiples of the mean duration of a step */
 };
 
 struct monitor {
@@ -64,7 +64,7 @@ static void write_steps(FILE *f, const struct figures_view *v)
                       &taken);
 }
 
-/* Writes the metric of waiting. It has no value while the worker waits for no program. */
+/* Writes the metric of waiting. The metric has no value unless the worker waits for a program. */
 static void write_waiting(FILE *f, const struct figures_view *v)
 {
     char whom[STATUS_WAITING_BYTES];

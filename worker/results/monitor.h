@@ -11,18 +11,18 @@
 
 enum monitor_phase {
     MONITOR_SETTING_UP,
-    MONITOR_WAITING, /* waits for the servers; from here on `updates` exist */
+    MONITOR_WAITING, /* the worker waits for the servers; from here on `updates` exist */
     MONITOR_TRAINING,
-    MONITOR_ENDING, /* evaluates, writes its outputs */
+    MONITOR_ENDING, /* the worker evaluates, and writes its outputs */
     MONITOR_N_PHASES
 };
 
 struct monitor_config {
     const char *addr;        /* host:port */
     int task;                /* -1: unknown */
-    struct figures *figures; /* this and the next two: borrowed until monitor_destroy */
+    struct figures *figures; /* first of three pointers that are borrowed until monitor_destroy */
     const struct updates *updates;
-    const char *folder; /* checkpoint folder of a worker alone; NULL: none */
+    const char *folder; /* checkpoint folder of a worker without servers; NULL: none */
 };
 
 struct monitor;

@@ -19,10 +19,11 @@ struct predictions {
     enum format format;
     struct durable file;
     bool is_open;
-    int64_t n;               /* number of samples added */
-    const char *file_name;   /* name of the next sample's file */
-    const char **class_name; /* [classes] begin of each name; NULL: no names */
-    char *row;               /* text or bytes of one sample */
+    int64_t n;             /* number of samples that were added */
+    const char *file_name; /* name of the next sample's file */
+    /* [classes] start of each class name; NULL: the classes have no names */
+    const char **class_name;
+    char *row; /* text or bytes of one sample */
 };
 
 static enum format format_of(const char *path)
@@ -58,8 +59,8 @@ static enum status write_csv_head(struct predictions *p)
     return st == ST_OK ? durable_write(&p->file, "\n", 1) : st;
 }
 
-/* Writes version 1.0: magic, 2 bytes of length, a Python literal padded to a multiple of 64
- * bytes. */
+/* Writes the head of an npy file of version 1.0: magic, 2 bytes of length, a Python literal padded
+ * to a multiple of 64 bytes. */
 static enum status write_npy_head(struct predictions *p)
 {
     char head[256];
@@ -85,7 +86,7 @@ static size_t class_bytes(const char *name)
     return name ? strcspn(name, "\n") : 0;
 }
 
-/* Allocates the buffers, and finds where each name begins. */
+/* Allocates the buffers, and finds the start of each class name. */
 static enum status make_room(struct predictions *p)
 {
     const struct predictions_config *cfg = &p->cfg;
@@ -141,7 +142,7 @@ static void put_number(char **to, uint64_t value, int bytes)
         *(*to)++ = (char)(value >> 8 * i & 255);
 }
 
-/* Writes a row, always little-endian. Returns the length of the row. */
+/* Writes a row of an npy file, always little-endian. Returns the length of the row. */
 static size_t npy_row(const struct predictions *p, const float *output, int best)
 {
     char *to = p->row;
@@ -156,7 +157,7 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
     return (size_t)(to - p->row);
 }
 
-/* Writes a comma and the name; in JSON also the key before the name. */
+/* Writes a comma and the name; in JSON also writes the key before the name. */
 static size_t put_name(const struct predictions *p, char *to, const char *key, const char *name,
                        size_t n)
 {
@@ -168,7 +169,8 @@ static size_t put_name(const struct predictions *p, char *to, const char *key, c
     return head + predictions_text_json(to + head, name, n);
 }
 
-/* Writes a row with nine digits, which restore a float bit for bit. */
+/* Writes a row of text. Each number has nine digits, from which a reader gets the same float
+ * again. */
 static size_t text_row(const struct predictions *p, const float *output, int best)
 {
     int json = p->format == FORMAT_JSONL;

@@ -4,8 +4,8 @@
  *     .csv    index,class,p0,p1,...; one line per sample
  *     .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line per sample; null: not finite
  *     .npy    a NumPy array of a structured type: index <i8, class <i4, probabilities <f4 (classes)
- * For pictures, .csv and .jsonl also have the name of the file behind the index. If the classes
- * have names, both have the name behind the number. So the fields are
+ * For pictures, .csv and .jsonl also have the name of the picture's file after the index. If the
+ * classes have names, both formats have the name after the number of the class. So the fields are
  * index,file,class,class_name,p0,... in .csv, and "file" and "class_name" are added in .jsonl.
  * Scores (of a squared error) are called s0, s1, ... and "scores" instead. Outputs that are
  * compared with targets are called y0, y1, ... and "outputs", and have no class. The file is either
@@ -19,13 +19,13 @@
 #include <stdint.h>
 
 #define PREDICTIONS_ENDS ".csv, .jsonl, .npy"
-/* Returns true if the path ends with one of these. */
+/* Returns true if the path ends with .csv, .jsonl or .npy. */
 bool predictions_format_known(const char *path);
 
 struct predictions_config {
     const char *path;
     int64_t n;               /* samples that will be added, in order */
-    int classes;             /* outputs of a sample */
+    int classes;             /* number of outputs of a sample */
     bool are_scores;         /* true: outputs are scores; false: probabilities */
     int no_classes;          /* the outputs are compared with targets */
     const char *files;       /* names of the samples' files, as in data_images.h; NULL: none */

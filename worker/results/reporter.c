@@ -25,7 +25,7 @@ struct reporter {
     pthread_t thread;
     int runs;
     int watched;                  /* the last reply of ps 0 requested further reports */
-    struct figures_losses untold; /* losses that no acknowledged report contains */
+    struct figures_losses untold; /* losses that are in no acknowledged report yet */
 
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t ends;
@@ -33,7 +33,7 @@ struct reporter {
     int busy; /* a call is in flight */
 };
 
-/* Sends a report. Returns the time until the next one in ms. */
+/* Sends a report. Returns the time until the next report, in milliseconds. */
 static int64_t report(struct reporter *r, int64_t deadline_ms)
 {
     struct figures_view v;
@@ -126,7 +126,7 @@ void reporter_destroy(struct reporter *r)
         int busy = r->busy;
         pthread_cond_signal(&r->ends);
         pthread_mutex_unlock(&r->lock);
-        if (busy) /* the call in flight may never be answered */
+        if (busy) /* the call may never be answered */
             report_client_cancel(r->ps0);
         pthread_join(r->thread, NULL);
     }

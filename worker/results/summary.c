@@ -42,7 +42,7 @@ static json_t *devices_list(const struct tower_plan *towers)
 }
 
 /* Returns the value as JSON; null if it is not finite, since JSON has no such number. A loss may be
- * infinite although all parameters are finite, and for targets there is no accuracy. */
+ * infinite although all parameters are finite, and data with targets have no accuracy (NaN). */
 static json_t *figure(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

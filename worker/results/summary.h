@@ -10,8 +10,9 @@ struct summary {
     const char *model;
     const struct tower_plan *towers;
     struct trainer_result result;
-    double test_accuracy, test_loss; /* NaN: no test data; accuracy NaN also: no classes */
-    double test_auc;                 /* NaN also: not exactly two classes */
+    /* NaN: there are no test data; the accuracy is also NaN if the data have targets */
+    double test_accuracy, test_loss;
+    double test_auc; /* NaN also if there are not exactly two classes */
     const struct validation *validation;
     int64_t n_params;           /* number of elements of all parameters */
     char parameters_sha256[65]; /* digest of all parameters in order, float32 */
@@ -20,7 +21,7 @@ struct summary {
 
 /* Results of --evaluate and --predict. */
 struct summary_inference {
-    const char *model, *file, *output; /* output: NULL: none */
+    const char *model, *file, *output; /* output may be NULL */
     int64_t step;                      /* -1: unknown */
     int64_t images;
     bool has_figures; /* false: the data have no labels, and the fields below are omitted */

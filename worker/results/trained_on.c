@@ -45,11 +45,13 @@ static void read_range(const char *elements, const char *text, struct dataset_ra
         *out = r;
 }
 
-/* Texts by name; path: the file's name in errors. */
+/* Source of texts that are found by name; path: the file's name, for errors. */
 struct texts {
     const char *path;
-    const struct safetensors_file *export; /* file whose metadata are read; NULL: not an export */
-    const json_t *checkpoint;              /* object of trained_on_text; NULL: no texts */
+    /* export whose metadata are the texts; NULL: the file is not an export */
+    const struct safetensors_file *export;
+    /* object with the texts, as trained_on_text writes it; NULL: there are no texts */
+    const json_t *checkpoint;
 };
 
 static const char *text_of(const struct texts *t, const char *key)
@@ -67,7 +69,7 @@ static enum status copy_text(const struct texts *t, const char *key, char **out)
     return ST_NOMEM;
 }
 
-/* Copies a list of names. Refuses a list above the bound, because no export of Weir has one. */
+/* Copies a list of names. Refuses a list that is longer than any that Weir exports. */
 static enum status copy_names(const struct texts *t, const char *key, char **out)
 {
     const char *names = text_of(t, key);
@@ -79,7 +81,7 @@ static enum status copy_names(const struct texts *t, const char *key, char **out
     return ST_CORRUPT;
 }
 
-/* Reads the numbers of --standardize. If they are damaged, the export must not be used. */
+/* Reads the numbers of --standardize. If they are damaged, the file must not be used. */
 static enum status read_standard(const struct texts *t, struct trained_on *out)
 {
     const char *mean = text_of(t, "column_mean"), *std = text_of(t, "column_std");
@@ -141,7 +143,8 @@ static enum status read_export(const char *path, struct trained_on *out)
     return st;
 }
 
-/* Reads a checkpoint. Values that the servers recorded themselves have priority over its text. */
+/* Reads a checkpoint. Values that the servers recorded by themselves replace those of the
+ * checkpoint's text. */
 static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
     struct checkpoint_restore *r = NULL;
@@ -200,7 +203,7 @@ bool trained_on_default_data(const struct trained_on *t)
 }
 
 /* Returns true if the names can be stored: they are not too long, and are UTF-8, as JSON requires
- * (names of folders may have any bytes). of: what is named, such as "classes". */
+ * (the name of a folder may contain any bytes). of: noun for the log line, such as "classes". */
 static bool can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);
@@ -305,11 +308,11 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
     return st;
 }
 
-/* Adds the pair to *o unless the text would then exceed the limit for a checkpoint. */
+/* Adds the pair to *o, unless the whole text would then be too long for a checkpoint. */
 static enum status add_pair(json_t *o, const char *const pair[2], size_t *bytes)
 {
     json_t *value = json_string(pair[1]);
-    size_t n = strlen(pair[0]) + 6; /* quotes, colon, comma and braces */
+    size_t n = strlen(pair[0]) + 6; /* 6: quotes, colon, comma and braces */
     n += json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
     if (value && *bytes + n > JOB_MAX_TRAINED_ON_BYTES) {
         json_decref(value);
@@ -330,7 +333,7 @@ enum status trained_on_text(const struct trained_on_source *s, char **out)
     TRY(trained_on_metadata(s, &texts, pairs, &n));
     for (int i = 0; i < n && st == ST_OK; i++)
         st = add_pair(o, pairs[i], &bytes);
-    if (!json_object_get(o, "column_std")) /* the mean is useless without the standard deviation */
+    if (!json_object_get(o, "column_std")) /* without the standard deviation the mean has no use */
         json_object_del(o, "column_mean");
     *out = st == ST_OK ? json_dumps(o, JSON_COMPACT) : NULL;
     st = *out ? ST_OK : ST_NOMEM;

@@ -28,14 +28,15 @@ struct trained_on {
     struct shape sample;    /* n_dims 0: unknown */
     enum job_labels labels; /* JOB_LABELS_UNSAID: unknown */
     char *class_names;      /* list as in data_words.h; NULL: unknown, or none */
-    uint32_t names_sum;     /* CRC-32C of class names that are not listed; 0: unknown, none */
-    char *model;            /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
-    int hidden_units;       /* value of --hidden_units; 0: as in the model's text */
-    bool interrupted;       /* training was stopped before its last step */
+    /* CRC-32C of the class names, if only this is known; 0: unknown, or no names */
+    uint32_t names_sum;
+    char *model;                       /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
+    int hidden_units;                  /* value of --hidden_units; 0: as in the model's text */
+    bool interrupted;                  /* training was stopped before its last step */
     char *label_names, *ignored_names; /* CSV: names of label and ignored columns */
     char *csv_roles;                   /* CSV: see data_csv.h */
-    char *columns; /* list of the names of a CSV file's columns, without those of labels */
-    struct dataset_range range;       /* enough 0: unknown */
+    char *columns; /* names of a CSV file's columns without its label columns, as a list */
+    struct dataset_range range;       /* range of the samples; range.enough 0: unknown */
     bool standardized;                /* the job had --standardize */
     struct dataset_standard standard; /* n 0: the file does not have the numbers */
     char data[JOB_DATA_NAME_BYTES];   /* path of the training data, as in job_data; "": unknown */
@@ -55,13 +56,13 @@ struct trained_on_texts {
 };
 struct trained_on_source {
     const struct dataset *train; /* source of the names of classes and columns */
-    const struct job_data *data; /* n_train 0: the checksum of the data was not computed */
+    const struct job_data *data; /* description of the data; n_train 0: without checksums */
     const struct dataset_range *range;
     const char *model; /* JSON text */
-    int hidden_units;  /* 0: as in the text */
+    int hidden_units;  /* value of --hidden_units; 0: as in the model's text */
 };
 
-/* Writes the metadata of an export; texts: memory that the pairs point to, until
+/* Writes the metadata of an export; texts: owns the memory that the pairs point to, until
  * trained_on_texts_free. *n: number of pairs. ST_NOMEM; logged. */
 enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
                                 const char *pairs[TRAINED_ON_PAIRS][2], int *n);

@@ -1,5 +1,5 @@
-/* worker/results/validation.c - keeps the best evaluation of a worker alone, and decides when
- * training ends early. A worker with servers forwards evaluations to ps 0. */
+/* worker/results/validation.c - keeps the best evaluation of a worker without servers, and decides
+ * when training ends early. A worker with servers forwards evaluations to ps 0. */
 #include "worker/results/validation.h"
 #include "base/log.h"
 #include "worker/train/evaluate.h"

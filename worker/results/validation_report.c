@@ -1,6 +1,6 @@
 /* worker/results/validation_report.c - sends an evaluation to ps 0, and repeats it until ps 0
- * allows this worker to continue. This worker has not pushed gradients of the step, so the job
- * makes no step until then. */
+ * allows this worker to continue. Until then the job makes no step, because this worker does not
+ * push gradients. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/status_client.h"
@@ -25,7 +25,9 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
     if (e->is_stopped(e->ctx))
         return true;
     if (v->is_last && st == ST_OK && waited_ms >= PARTS_MS)
-        return true; /* other workers left without their parts: this worker evaluates all parts */
+        /* the other workers left without reporting their parts, so this worker evaluates all
+         * parts */
+        return true;
     int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
@@ -35,8 +37,8 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
     return gives_up;
 }
 
-/* Sends the report until ps 0 has the result of all parts, which the reply then contains.
- * ST_CANCELLED: no result. */
+/* Sends the report until a reply of ps 0 contains the result of all parts. ST_CANCELLED: there is
+ * no result. */
 static enum status send_report(struct validation *v, const struct trainer_evaluation *e,
                                struct status_client *ps0, struct net_evaluation_reply *reply)
 {
@@ -86,7 +88,7 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
     atomic_store(&v->waits_ns, 0);
     status_client_destroy(ps0);
     if (e->n_parts > 1)
-        e->n = 0; /* unknown so far */
+        e->n = 0; /* the result is not known yet */
     if (st != ST_OK)
         return ST_OK;
     if (reply.n > 0) {

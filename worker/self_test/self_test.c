@@ -22,7 +22,7 @@ struct listing {
     char error[WHY_SIZE]; /* set if st is not ST_OK */
     int n;
     struct device_info gpu[DEVICE_MAX];
-    char why[WHY_SIZE]; /* n = 0: reason why there is no GPU */
+    char why[WHY_SIZE]; /* if n is 0: the reason why there is no GPU */
     char hidden[DEVICE_WHY_SIZE];
     bool is_broken; /* the driver fails */
 };
@@ -34,7 +34,7 @@ struct task {
 
 struct outcome {
     int works;
-    char why[WHY_SIZE];   /* reason if it does not work, otherwise the first warning or "" */
+    char why[WHY_SIZE];   /* reason why it does not work, otherwise the first warning or "" */
     char description[96]; /* backend's description */
     double step_ms;
     uint64_t memory_bytes;
@@ -43,8 +43,8 @@ struct outcome {
     struct copy_rates rates; /* set if has_rates is set */
 };
 
-/* Keeps the first error, or, if there is no error, the first warning: later lines are
- * consequences. */
+/* Keeps the first error; if there is no error, keeps the first warning. Later lines are usually
+ * consequences of the first one. */
 struct heard {
     enum log_level level;
     char *text; /* [WHY_SIZE] */
@@ -93,7 +93,7 @@ static void list_devices(const void *arg, void *result)
     l->is_broken = s->is_broken;
 }
 
-/* Reads the load from NVML alone, which answers even if CUDA fails. */
+/* Reads the load from NVML only, not from CUDA, which answers even if CUDA fails. */
 static void ask_load(const void *arg, void *result)
 {
     struct device_load *load = result;
@@ -176,7 +176,8 @@ static void test_gpu(const struct self_test_config *cfg, const struct device_inf
     if (self_test_child_run(test_device, &task, &tested, sizeof tested, cfg->seconds, out->why) ==
         ST_OK)
         *out = tested;
-    int ran = out->memory_bytes > 0; /* if it ran, the backend and memory were available */
+    /* true: the step ran, so the backend and the memory were available */
+    int ran = out->memory_bytes > 0;
     if (ran || !asked || load.state != DEVICE_LOAD_KNOWN)
         return;
     size_t n = strlen(out->why);

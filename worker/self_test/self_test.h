@@ -4,8 +4,8 @@
  * too. For each device one line is printed to stdout: "GPU is running!" with the time and the
  * memory, or the exact reason of the failure. On request the results are printed as JSON instead.
  *
- * Each device is tested in a process of its own, so that a driver that crashes or hangs ends only
- * the test of that device, and so that no memory of a GPU is in use when its line is printed. The
+ * Each device is tested in a process of its own. So a driver that crashes or hangs ends only the
+ * test of that device, and the process has released its GPU memory when the line is printed. The
  * test reserves no GPU, so it also runs while other users use the GPUs.
  * Owns:    its processes. Threads: none; call before the first thread starts.
  * Errors:  ST_NOT_FOUND: a device does not work, or --gpus requires one that does not exist. */
@@ -15,8 +15,8 @@
 
 struct self_test_config {
     int as_json;
-    const char *gpus;        /* value of --gpus; auto[:N]: every GPU; none is no error */
-    const char *backend_dir; /* NULL: beside the program */
+    const char *gpus; /* value of --gpus; auto[:N]: every GPU, and no error if there are no GPUs */
+    const char *backend_dir; /* folder of the backends; NULL: beside the program */
     int seconds;             /* limit for the test of one device */
 };
 

@@ -13,9 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { END_MS = 5000 }; /* more than the time that a killed process needs to exit */
+enum { END_MS = 5000 }; /* longer than a killed process needs to exit */
 
-/* Makes the kernel kill this child with its parent. In a container the parent may be process 1. */
+/* Makes the kernel kill this child when its parent ends. In a container the parent may be process
+ * 1. */
 static void die_with(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -33,11 +34,11 @@ static _Noreturn void child_main(void (*f)(const void *arg, void *result), const
             _exit(1);
         at += n > 0 ? (size_t)n : 0;
     }
-    _exit(0); /* skips the libraries' exit handlers, because they may hang, too */
+    _exit(0); /* does not call the libraries' exit handlers, because they may hang, too */
 }
 
-/* Receives the result. Returns 1 if it is complete, 0 if the child exited before, -1 if the child
- * is too slow. */
+/* Receives the result. Returns 1 if the result is complete, 0 if the child exited before it had
+ * sent all of it, -1 if the child is too slow. */
 static int receive(int fd, char *result, size_t size, int64_t deadline)
 {
     for (size_t at = 0; at < size;) {
@@ -55,7 +56,8 @@ static int receive(int fd, char *result, size_t size, int64_t deadline)
     return 1;
 }
 
-/* Returns the exit status; -1: the process still hangs inside the driver and is abandoned. */
+/* Waits for the child. Returns its exit status; -1: the process still hangs in the driver, and this
+ * process does not wait any longer. */
 static int collect(pid_t pid)
 {
     int status = -1, fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -94,7 +96,8 @@ enum status self_test_child_run(void (*f)(const void *arg, void *result), const 
     int came = receive(fd[0], result, size, deadline);
     close(fd[0]);
     if (came != 0)
-        kill(pid, SIGKILL); /* the child is not needed: its result is complete, or will never be */
+        /* the child is not needed any more: its result is complete, or will never be */
+        kill(pid, SIGKILL);
     int status = collect(pid);
     if (came > 0)
         return ST_OK;

@@ -9,7 +9,7 @@ enum { SELF_TEST_WHY_SIZE = 1024 };
 
 /* Runs f in a child, which sends result[size] back; f must not write to other memory. The child is
  * killed after `seconds`, and when this process exits. ST_DEADLINE, ST_INTERNAL (the child died),
- * ST_NOMEM (no child could be started): why[SELF_TEST_WHY_SIZE] has the reason. */
+ * ST_NOMEM (no child could be started): why[SELF_TEST_WHY_SIZE] contains the reason. */
 enum status self_test_child_run(void (*f)(const void *arg, void *result), const void *arg,
                                 void *result, size_t size, int seconds, char *why);
 

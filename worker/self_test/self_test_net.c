@@ -109,7 +109,7 @@ done:
     return st;
 }
 
-/* Allocates gradients as NaN, so that values that the backend does not write are found. */
+/* Allocates gradients as NaN, so that gradients that the backend does not write are detected. */
 static float *grads_take(int64_t n)
 {
     float *flat = malloc((size_t)n * sizeof *flat);

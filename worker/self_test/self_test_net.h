@@ -13,7 +13,7 @@
 #define WORKER_SELF_TEST_SELF_TEST_NET_H
 #include "worker/model/model.h"
 
-/* This seed keeps each input of relu so far from 0 that rounding cannot change its sign
+/* If this seed is used, each input of relu is so far from 0 that rounding cannot change its sign
  * (tests/worker_self_test_test.c). */
 enum { SELF_TEST_BATCH = 8, SELF_TEST_SEED = 21 };
 #define SELF_TEST_TOLERANCE 5e-5
@@ -38,7 +38,7 @@ struct self_test_values {
 };
 
 struct self_test_difference {
-    double worst;  /* largest error, relative to the tensor's largest value plus 0.02 */
+    double worst;  /* largest error, divided by (the tensor's largest value plus 0.02) */
     char name[96]; /* tensor with that error: "loss", or a parameter's name */
     int differs;   /* the error is beyond the tolerance */
 };
@@ -48,7 +48,7 @@ void self_test_net_destroy(struct self_test_net *t);
 /* Runs several steps. *out receives the values of the last step and the time of the fastest. */
 enum status self_test_net_run(const struct self_test_net *t, const struct backend *backend,
                               int device, struct self_test_values *out);
-/* Computes the last step's values by the definitions, in double precision. */
+/* Computes the values of the last step by the mathematical definitions, in double precision. */
 enum status self_test_net_reference(const struct self_test_net *t, struct self_test_values *out);
 void self_test_net_values_free(struct self_test_values *v);
 void self_test_net_compare(const struct self_test_net *t, const struct self_test_values *want,

@@ -2,9 +2,9 @@
  *
  * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax
  * cross-entropy of at least ln K; other losses have no such bound. A network that has just begun to
- * train has these figures, too, so they prove nothing before a pass over the data. A loss of
- * several times ln K proves divergence even earlier, because only large and wrong outputs cause
- * it. */
+ * train has these figures, too, so they prove nothing before one pass over the data is complete. A
+ * loss of several times ln K proves divergence even earlier, because only large and wrong outputs
+ * cause it. */
 #include "worker/train/chance.h"
 #include "base/log.h"
 #include <inttypes.h>

@@ -13,7 +13,7 @@ enum chance {
 
 struct chance_figures {
     enum layer_kind loss_kind; /* kinds other than softmax: always CHANCE_BETTER */
-    double accuracy, loss;     /* accuracy NaN (targets): always CHANCE_BETTER */
+    double accuracy, loss;     /* accuracy NaN (data with targets): always CHANCE_BETTER */
     int classes;
     int64_t n;     /* evaluated samples */
     int64_t steps; /* trained steps */

@@ -10,7 +10,7 @@ struct copy {
     const struct backend *backend;
     int device;
     const struct dataset *set;
-    struct backend_data *data; /* NULL: it does not fit */
+    struct backend_data *data; /* NULL: the set does not fit in the device's memory */
 };
 
 struct device_data {
@@ -35,8 +35,8 @@ void device_data_destroy(struct device_data *d)
     free(d);
 }
 
-/* Returns the set's samples in one contiguous block. If they are not contiguous in the file, they
- * are copied to *own, which the caller frees. NULL: no memory. */
+/* Returns the set's samples in one contiguous block. If the file does not store them contiguously,
+ * copies them to *own, which the caller frees. NULL: no memory. */
 static const uint8_t *in_one_run(const struct dataset *s, uint8_t **own)
 {
     size_t pixels = (size_t)shape_elems(&s->sample);
@@ -68,7 +68,7 @@ static enum status copy_make(struct copy *c)
     if (st == ST_OK)
         LOG_I("%s:%d holds %" PRId64 " images of the data set, %.0f MB", c->backend->name,
               c->device, s->n, (double)(s->n * (pixels + 1)) / 1e6);
-    return st == ST_NOMEM ? ST_OK : st; /* logged by the backend */
+    return st == ST_NOMEM ? ST_OK : st; /* the backend has logged it */
 }
 
 enum status device_data_get(struct device_data *d, const struct tower_spec *tower,

@@ -2,7 +2,7 @@
  * for all towers of a device. A set is copied if its samples are bytes, the device has the memory,
  * and the backend supports it.
  * Owns:    the copies. Threads: one at a time; the result of `get` is immutable.
- * Errors:  the backend's. A data set that does not fit is no error. */
+ * Errors:  the backend's. If a data set does not fit on a device, this is no error. */
 #ifndef WORKER_TRAIN_DEVICE_DATA_H
 #define WORKER_TRAIN_DEVICE_DATA_H
 #include "worker/data/dataset.h"

@@ -1,6 +1,7 @@
 /* worker/train/device_group.h - the group of a worker's towers whose backend adds their gradients
- * on the devices. It has all towers on single devices of a backend that supports this; at least two
- * are needed. They share one block of gradients, which receives their sum, weighted by samples.
+ * on the devices. It contains all towers that are on one device each, if their backend supports
+ * groups; at least two are needed. The towers share one block of gradients, which receives the sum
+ * of their gradients, weighted by their numbers of samples.
  * Owns:    the backend's group. Threads: create, destroy: one; cancel: any.
  * Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TRAIN_DEVICE_GROUP_H
@@ -14,7 +15,7 @@ enum status device_group_create(const struct trainer_config *cfg, struct device_
 void device_group_destroy(struct device_group *g);
 /* Cancels all waits, because a tower stops: the other towers must not wait for it any more. */
 void device_group_cancel(struct device_group *g);
-/* Returns the tower's rank; -1: it is not in the group. */
+/* Returns the tower's rank in the group; -1: it is not in the group. */
 int device_group_rank(const struct device_group *g, int tower);
 struct backend_group *device_group_backend(const struct device_group *g);
 

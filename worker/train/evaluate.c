@@ -1,4 +1,5 @@
-/* worker/train/evaluate.c - runs a tower forward over batches and adds loss, hits and scores. */
+/* worker/train/evaluate.c - computes a tower's forward for batches, and adds their losses and
+ * numbers of correct samples and collects scores. */
 #include "worker/train/evaluate.h"
 #include "worker/train/auc.h"
 #include "worker/train/progress.h"
@@ -18,7 +19,8 @@ static int64_t n_batches(const struct tower *e)
     return (e->cfg->test->n + e->spec.n - 1) / e->spec.n;
 }
 
-/* Adds the scores of samples first .. first + n - 1: the output of class 1. */
+/* Adds the scores of samples first .. first + n - 1 to `auc`. A sample's score is its output for
+ * class 1. */
 static enum status add_scores(struct tower *e, int64_t first, int n, struct auc *auc)
 {
     enum status st = ST_OK;

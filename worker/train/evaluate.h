@@ -1,6 +1,6 @@
-/* worker/train/evaluate.h - runs a tower over samples without training, and returns their figures
- * and, to a visitor, the network's outputs. Batches begin at multiples of EVALUATE_BATCH, so that a
- * batch has the same figures whether all samples are evaluated or only a part.
+/* worker/train/evaluate.h - runs a tower over samples without training, and returns their figures.
+ * A visitor also receives the network's outputs. Batches begin at multiples of EVALUATE_BATCH, so
+ * that a batch has the same figures whether all samples are evaluated or only a part.
  * Owns:    nothing.
  * Threads: one at a time. Errors: the backend's, the visitor's. */
 #ifndef WORKER_TRAIN_EVALUATE_H
@@ -10,9 +10,10 @@
 enum { EVALUATE_BATCH = 250 };
 
 struct evaluate_sums {
-    int64_t n, right; /* number of samples; how many of them have the largest output at the label */
-    double loss;      /* sum over samples */
-    double auc;       /* AUC of evaluate_run; NaN: not two classes, or a class has no sample */
+    /* n: number of samples; right: number of those whose largest output is that of the label */
+    int64_t n, right;
+    double loss; /* sum over samples */
+    double auc; /* AUC, set by evaluate_run; NaN: there are not two classes, or one has no sample */
 };
 
 struct evaluate_visitor {
@@ -23,22 +24,23 @@ struct evaluate_visitor {
 
 /* Creates a tower for evaluation; cfg->test is its data set. */
 enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower **out);
-/* Returns the largest number of parts that have samples, at most `most`. */
+/* Returns the number of parts, at most `most`, such that each part has samples. */
 int evaluate_parts(const struct tower *e, int most);
 /* Divides the batches of the tower's test data into n_parts runs of nearly equal size, and
- * evaluates run number `part` with the current parameters. visitor NULL: none. */
+ * evaluates run number `part` with the current parameters. visitor may be NULL. */
 enum status evaluate_part(struct tower *e, int part, int n_parts,
                           const struct evaluate_visitor *visitor, struct evaluate_sums *out);
 /* Evaluates all samples of the tower's test data. */
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out);
 
-/* Writes "test accuracy: 0.9000, test loss: 0.1000, test AUC: 0.9500"; accuracy NaN (targets): only
- * the loss; auc NaN: without it. */
+/* Writes "test accuracy: 0.9000, test loss: 0.1000, test AUC: 0.9500"; accuracy NaN (data with
+ * targets): only the loss; auc NaN: without the AUC. */
 enum { EVALUATE_TEXT_BYTES = 128 };
 const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
                           double loss, double auc);
-/* Returns the share of samples classified correctly; NaN: the samples have regression targets. */
+/* Returns the fraction of samples that are classified correctly; NaN: the samples have regression
+ * targets. */
 double evaluate_accuracy(const struct dataset *d, const struct evaluate_sums *sums);
 
 #endif

@@ -14,7 +14,7 @@ void figures_init(struct figures *f)
     pthread_mutex_init(&f->lock, NULL);
 }
 
-/* The caller of this function and of the other static ones holds the lock. */
+/* The caller of this function and of the other static functions in this file holds the lock. */
 static void note_time(struct figures_view *v)
 {
     struct timespec now;

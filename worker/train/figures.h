@@ -1,6 +1,6 @@
 /* worker/train/figures.h - totals of a worker's steps since the process started, for pages and
  * reports during training. They do not decrease when training rolls back to an earlier step.
- * Owns:    its lock, which is held for a few additions.
+ * Owns:    its lock, which is held only during a few additions.
  * Threads: any. Errors: none. */
 #ifndef WORKER_TRAIN_FIGURES_H
 #define WORKER_TRAIN_FIGURES_H
@@ -40,22 +40,24 @@ struct figures_losses {
 struct figures {
     pthread_mutex_t lock; /* guards the fields below */
     struct figures_view now;
-    struct figures_losses losses; /* losses that `now` does not include yet */
+    struct figures_losses losses; /* losses that figures_move_losses has not moved yet */
     int batch;                    /* samples of a step */
-    int64_t images_before;        /* samples read until the last note */
+    int64_t images_before;        /* number of samples at the last figures_note */
 };
 
 void figures_init(struct figures *f);
 /* Records that training begins, as this member. */
 void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
                    int64_t train_steps);
-/* Records that steps are done; images: samples that this worker has read since training began. */
+/* Records that all steps up to global_step are done; images: samples that this worker has read
+ * since training began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
 /* Records that training has waited `ms` for the program `whom`; NULL: it does not wait. */
 void figures_wait(struct figures *f, const char *whom, int64_t ms);
 void figures_read(struct figures *f, struct figures_view *out);
-/* Adds the losses of the steps since the last call. It moves a difference instead of a total,
- * because a sum of floats would no longer change after a huge loss, or after very many losses. */
+/* Adds the losses of the steps since the last call. The caller so receives sums over few steps: a
+ * total over all steps, in floats, would no longer change after a huge loss or after very many
+ * losses. */
 void figures_move_losses(struct figures *f, struct figures_losses *to);
 
 #endif

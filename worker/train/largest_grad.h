@@ -16,8 +16,8 @@ static inline float largest_grad_to_sum(const struct trainer_config *cfg)
     return (float)((double)FLT_MAX / ((double)cfg->batch * 2 * JOB_MAX_WORKERS));
 }
 
-/* Returns a magnitude that is accepted whatever the dtype of contributions does to it. Rounding to
- * bf16 adds at most one 256th; the largest number in fp16 is 65504. */
+/* Returns a magnitude that is accepted in every dtype of contributions. Rounding to bf16 adds at
+ * most one 256th; the largest number in fp16 is 65504. */
 static inline float largest_grad_in_any_case(const struct trainer_config *cfg)
 {
     float rounded = largest_grad_to_sum(cfg) * (1 - 0x1p-7f), largest_half = 65504;

@@ -15,9 +15,9 @@ struct evaluate_visitor;
 struct trainer_figures {
     int64_t number; /* number of the step: in lockstep that of the job, otherwise of this process */
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
-    bool is_last; /* last step of the job; modes without lockstep may run more */
+    bool is_last; /* last step of the job; without lockstep, further steps may follow */
     float loss;
-    float accuracy; /* accuracy on the step's samples; NaN: they have no classes */
+    float accuracy; /* accuracy on the step's samples; NaN: the samples have no classes */
     /* time that the first tower has waited for parameters since training began */
     int64_t wait_ns;
     int64_t skipped; /* contributions so far that were not finite */
@@ -25,7 +25,7 @@ struct trainer_figures {
 
 /* One parameter, or this worker's contribution to it (before clipping). */
 struct trainer_values {
-    int64_t global_step; /* step of the parameters */
+    int64_t global_step; /* step at which the parameters had these values */
     bool is_gradient;
     const struct net_param *param;
     const float *f;      /* [param->n_elems], or */
@@ -36,16 +36,16 @@ struct trainer_values {
 
 struct trainer_observer {
     void *ctx; /* argument of all callbacks */
-    /* Called when training begins, and again after the end of a generation. Earlier reports of
-     * steps after start->step are then invalid. */
+    /* Called when training begins, and again after each change of generation. Reports about steps
+     * after start->step that were made before this call are then invalid. */
     void (*start)(void *ctx, const struct net_start *start);
     void (*step)(void *ctx, const struct trainer_figures *f);
     /* Called before each step, with the step's number. Returns 1 to receive the step's parameters
-     * and gradients. is_last: no step follows, and only parameters are reported. */
+     * and gradients. is_last: no step follows, so there are only parameters to report. */
     int (*wants_values)(void *ctx, int64_t number, int is_last);
     void (*values)(void *ctx, const struct trainer_values *v);
-    /* Called if the device trains without copies to the host. Returns the next number after
-     * `number` at which the observer needs a report or values. */
+    /* Called if the device trains without copies to the host. Returns the number of the next step
+     * after `number` for which the observer needs figures or values. */
     int64_t (*next)(void *ctx, int64_t number);
     /* Called for each evaluated batch. */
     const struct evaluate_visitor *visitor;

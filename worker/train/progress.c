@@ -1,5 +1,5 @@
-/* worker/train/progress.c - draws the bar or logs lines, and measures the speed without waits and
- * without the warm-up. */
+/* worker/train/progress.c - draws the bar or logs lines, and measures the speed, for which waits
+ * and the first steps (warm-up) do not count. */
 #include "worker/train/progress.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,18 +15,19 @@ enum { WHOM_BYTES = 76 }; /* length of a program's name in the bar */
 struct progress {
     struct progress_config cfg;
     bool is_bar;
-    int64_t start_ns, warm_ns; /* warm_ns: time at which warm_images were read */
-    int64_t warm_images;       /* 0: all images count so far */
-    _Atomic int64_t waited_ns; /* total time of ended waits for other programs */
+    /* start_ns: start of training; warm_ns: time at which warm_images had been read */
+    int64_t start_ns, warm_ns;
+    int64_t warm_images; /* images of the steps that the speed excludes; 0: none are excluded yet */
+    _Atomic int64_t waited_ns; /* total time of waits for other programs that have ended */
     int64_t warm_waited_ns;    /* part of waited_ns before warm_ns */
-    int said_last; /* the log line of the job's last step is written; no line follows for steps
-                    * still in flight */
+    /* the log line of the job's last step is written; steps that are still in flight get no line */
+    int said_last;
     struct progress_lines lines;
 
     pthread_mutex_t lock;     /* guards the fields below */
     int64_t step_ns;          /* time at which the last step ended, or training began */
     int64_t wait_ns;          /* start of the current wait; 0: none */
-    struct progress_point at; /* last update; at first: the first step, no images */
+    struct progress_point at; /* values of the last update; at first: the first step, no images */
     int shows_wait;           /* the bar shows a wait */
     struct bar bar;
 };
@@ -36,7 +37,7 @@ void progress_lines_begin(struct progress_lines *l)
     l->line_ns = clock_now_ns();
 }
 
-/* Returns true if a log line is due, and records that the line is written now. */
+/* Returns true if a log line is due, and records the present time as that of the last line. */
 static bool is_due(struct progress_lines *l)
 {
     int64_t now_ns = clock_now_ns();
@@ -66,7 +67,7 @@ double progress_images_per_second(const struct progress *p, int64_t images, int6
     return elapsed > 0 ? (double)(images - *left_out) / elapsed : 0;
 }
 
-/* Returns the share of the steps that are done. */
+/* Returns the fraction of the steps that are done. */
 static double share_done(const struct progress *p)
 {
     double done = (double)(p->at.global_step - p->cfg.first_step);
@@ -106,7 +107,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
         bar_draw(&p->bar, share_done(p), text, 1);
     } else if (p->shows_wait && p->at.images > 0) {
         draw_bar(p, 1);
-    } else if (p->shows_wait) { /* before the first step there is no loss and no speed */
+    } else if (p->shows_wait) { /* before the first step, so there is no loss and no speed */
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64, p->at.global_step,
                  p->cfg.train_steps);
         bar_draw(&p->bar, share_done(p), text, 1);

@@ -1,6 +1,6 @@
 /* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
  * a log. On a GPU the first steps also load CUDA kernels and capture the graph. They train like all
- * other steps, but the speed excludes them as soon as there are later steps.
+ * other steps, but they do not count for the speed as soon as there are later steps.
  * Threads: progress_update: one at a time; progress_wait: any. Log lines of other threads do not
  *          damage the bar.
  * Errors:  ST_NOMEM. */
@@ -34,20 +34,20 @@ struct progress_point {
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
-/* Shows in the bar the program `whom` that training has waited for since `ms`, instead of the
- * remaining time; NULL: training does not wait. Waits are excluded from the speed and from the
+/* Shows in the bar the program `whom`, for which training has waited for `ms` milliseconds, instead
+ * of the remaining time; NULL: training does not wait. Waits do not count for the speed and the
  * remaining time. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
-/* Returns the speed until now, after `images` images were read. *left_out: images of the excluded
- * steps. They may be more than warm_up_images, because a device reports several steps at once. */
+/* Returns the speed so far, when `images` images were read. *left_out: number of images that do not
+ * count. It may be higher than warm_up_images, because a device reports several steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 
-/* Progress without a bar: a line whenever PROGRESS_LINE_MS have passed since the last. */
+/* Progress without a bar: a line is logged if PROGRESS_LINE_MS have passed since the last line. */
 struct progress_lines {
     int64_t line_ns; /* time of the last line, or of the beginning */
 };
 void progress_lines_begin(struct progress_lines *l);
-/* Logs a line like "10 of 90 evaluated" (done, all, what) if a line is due. */
+/* Logs, if a line is due, one such as "10 of 90 evaluated" (done, all, what). */
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all);
 void progress_destroy(struct progress *p); /* removes the bar; NULL is fine */
 

@@ -13,7 +13,7 @@ struct read_ahead {
     int index;
     pthread_t thread;
     pthread_mutex_t lock; /* guards the three fields below */
-    int started;          /* a call was requested and has not ended */
+    int started;          /* a call was requested, and has not ended yet */
     int ends;
     enum status st; /* status of the last call that ended */
     pthread_cond_t changed;

@@ -22,8 +22,8 @@ static bool is_rounded(const struct tower *t)
            cfg->updates && cfg->updates->ops->push_encoded && cfg->clip_norm == 0;
 }
 
-/* Allocates the gradients of all parameters as this dtype, in the exchange's segment if there is
- * one. */
+/* Allocates memory for the gradients of all parameters in this dtype, in the exchange's segment if
+ * there is one. */
 static void *allocate_grads(struct tower *t, enum dtype dtype)
 {
     const struct updates *x = t->cfg->updates;
@@ -178,7 +178,7 @@ void tower_destroy(struct tower *t)
 void tower_set_place(struct tower *t, const struct net_place *place)
 {
     if (t->reader)
-        read_ahead_wait(t->reader); /* the reader's thread reads t->place, which changes below */
+        read_ahead_wait(t->reader); /* ends any read in the reader's thread, which reads t->place */
     t->place = *place;
 }
 
@@ -196,7 +196,7 @@ uint64_t tower_position(const struct tower *t, int64_t local_step)
     return member_steps_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
-/* Reads the tower's next samples, from the global position `at` on. */
+/* Reads the tower's next samples, beginning with the sample at the global position `at`. */
 static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
 {
     for (int i = 0; i < t->spec.n; i++) {
@@ -235,7 +235,7 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
-    if (t->cfg->own_pace) /* the servers' answers to this step assign the next samples */
+    if (t->cfg->own_pace) /* the servers assign the next samples in their answers to this step */
         return ST_OK;
     if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
         return ST_OK;

@@ -46,7 +46,8 @@ void tower_batch_free(struct tower_batch *b)
     *b = (struct tower_batch){0};
 }
 
-/* Touches each page of a mapped file, so that it is read from the disk now. */
+/* Reads a byte of each page of a mapped file, so that the system reads the page from the disk
+ * now. */
 static void bring(const uint8_t *from, size_t bytes)
 {
     const volatile uint8_t *at = from;
@@ -55,7 +56,8 @@ static void bring(const uint8_t *from, size_t bytes)
     (void)at[bytes - 1];
 }
 
-/* Augments the i-th sample; its position determines the pass, and so the changes. */
+/* Augments sample i of the batch. The sample's position determines the pass, which affects the
+ * random changes. */
 static void augment(const struct tower_batch *b, const struct dataset *d, int i, const void *src,
                     void *dst)
 {

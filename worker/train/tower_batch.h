@@ -1,6 +1,6 @@
-/* worker/train/tower_batch.h - the samples of one batch of a tower: their items and their
- * addresses. Samples of a set of bytes are used in place, unless they are augmented; samples of
- * other sets are converted to floats.
+/* worker/train/tower_batch.h - the samples of one batch of a tower: their indices in the data set
+ * and their addresses. If the set has bytes, its samples are used in place, unless they are
+ * augmented. Samples of other sets are converted to floats.
  * Owns:    its lists, and the memory of floats and augmented samples.
  * Threads: one at a time. Errors: ST_NOMEM, and those of dataset_sample, logged. */
 #ifndef WORKER_TRAIN_TOWER_BATCH_H
@@ -8,25 +8,26 @@
 #include "worker/data/dataset.h"
 
 struct tower_batch {        /* each list has [n] entries */
-    uint32_t *item;         /* index in the set */
-    uint64_t *position;     /* position in the order of reading */
-    const uint8_t **images; /* samples of a set of bytes */
-    uint8_t *labels;        /* labels of a set of bytes */
-    float **rows, *floats;  /* samples of other sets: rows in `floats`; NULL for a set of bytes */
-    int32_t *classes;       /* labels of other sets */
-    const float **targets;  /* rows of the set, used instead of labels */
+    uint32_t *item;         /* indices of the samples in the data set */
+    uint64_t *position;     /* positions of the samples in the order of reading */
+    const uint8_t **images; /* samples, if the set has bytes */
+    uint8_t *labels;        /* labels, if the set has bytes */
+    /* samples of other sets: rows in the block `floats`; NULL if the set has bytes */
+    float **rows, *floats;
+    int32_t *classes;      /* labels of other sets */
+    const float **targets; /* targets of the samples, used instead of labels */
     struct job_augment augment;
     uint64_t seed;    /* seed of the augmentation */
-    uint8_t *changed; /* augmented samples of bytes; NULL: none */
-    float *plain;     /* sample of floats before its augmentation; NULL: none */
+    uint8_t *changed; /* augmented samples, if the set has bytes; NULL: none */
+    float *plain;     /* memory for one sample of floats before its augmentation; NULL: none */
 };
 
 /* Creates a batch of up to n samples of this set. The caller has zeroed *b; for training data it
  * has also set augment and seed. The caller must free *b after an error, too. */
 enum status tower_batch_create(const struct dataset *d, int n, struct tower_batch *b);
 void tower_batch_free(struct tower_batch *b);
-/* Reads the first n samples; the caller has set their items and positions. Samples in a mapped file
- * are read from the disk during this call. */
+/* Reads the first n samples, whose indices and positions the caller has set. Samples in a mapped
+ * file are read from the disk during this call. */
 enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int n);
 
 #endif

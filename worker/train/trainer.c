@@ -111,7 +111,7 @@ static int is_stopped(void *ctx)
     return trainer_state_is_stopped(ctx);
 }
 
-/* Returns true if training is stopped, or is to end before the next step. */
+/* Returns true if training is stopped, or will end before the next step. */
 static int is_stopped_soon(void *ctx)
 {
     struct trainer *t = ctx;
@@ -173,9 +173,9 @@ static bool is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
 }
 
 /* Adopts the job's choice of layers that multiply in bf16, which the job's first worker has
- * measured, now or before the checkpoint from which the job continues. If there is no choice (the
- * first worker had nothing to measure) or it is for another network, all workers use the backend's
- * rule, because their own measurements may differ. */
+ * measured in this run, or before the checkpoint from which the job continues. If there is no
+ * choice (the first worker had nothing to measure) or it is for another network, each worker lets
+ * its backend decide, because the workers' own measurements may differ. */
 static enum status follow_rounding(struct trainer *t, const struct net_rounding *choice)
 {
     enum status st = ST_OK;
@@ -223,8 +223,9 @@ static void start_from(struct trainer *t, const struct net_start *start)
     trainer_observe_start(t, start);
 }
 
-/* Waits for the copies that the towers have queued: they read parameters and write gradients, which
- * the next start, or the last versions in full precision, may change. */
+/* Waits until the copies that the towers have queued have ended. The copies read parameters and
+ * write gradients, both of which may be changed by the next start, or by the last versions in full
+ * precision. */
 static enum status finish_copies(struct trainer *t)
 {
     enum status st = ST_OK;
@@ -233,7 +234,7 @@ static enum status finish_copies(struct trainer *t)
     return st;
 }
 
-/* Prepares the next start, while no tower runs. *again: training continues. */
+/* Prepares the next start, while no tower runs. *again becomes true if training continues. */
 static enum status begin_again(struct trainer *t, int *again)
 {
     struct updates *x = t->cfg.updates;
@@ -249,7 +250,8 @@ static enum status begin_again(struct trainer *t, int *again)
     return follow_rounding(t, &start.place.rounding);
 }
 
-/* Steps that the speed on a GPU excludes: as many as bench/gpu_train.py excludes for PyTorch. */
+/* Number of first steps on a GPU that do not count for the speed: bench/gpu_train.py leaves out as
+ * many for PyTorch. */
 enum { WARM_UP_STEPS = 50 };
 
 static int64_t warm_up_images(const struct trainer_config *cfg)
@@ -324,12 +326,13 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
-    if (t->cfg.own_pace || t->result.left) /* the current step of a leaving worker does not count */
+    /* the current step of a worker that leaves does not count */
+    if (t->cfg.own_pace || t->result.left)
         t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
         t->result.global_step = t->first_step; /* not all parameters of first_step had arrived */
     t->result.train_steps = t->cfg.train_steps;
-    /* if the job ended early, steps after its last step do not count */
+    /* if the job ended early, steps after the job's last one do not count */
     if (t->result.global_step > t->cfg.train_steps)
         t->result.global_step = t->cfg.train_steps;
     trainer_observe_end(t);
@@ -340,7 +343,7 @@ done:
     return st;
 }
 
-/* Returns the observer's visitor of evaluations; NULL: none. */
+/* Returns the observer's visitor, which receives the outputs of evaluations; NULL: none. */
 static const struct evaluate_visitor *visitor_of(const struct trainer *t)
 {
     return t->cfg.observer ? t->cfg.observer->visitor : NULL;
@@ -370,8 +373,8 @@ static void log_validation(struct trainer *t, const struct trainer_evaluation *e
                         e->loss / (double)e->n, (double)NAN));
 }
 
-/* Reports an evaluation to the observer: the result of all parts if it is known and this worker
- * evaluated the first part, otherwise NaN. */
+/* Reports an evaluation to the observer. If this worker evaluated the first part, reports the
+ * result of all parts, if it is known; otherwise reports NaN. */
 static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     const struct trainer_observer *o = t->cfg.observer;
@@ -383,7 +386,7 @@ static void observe_validation(struct trainer *t, const struct trainer_evaluatio
                      whole ? e->loss / (double)e->n : (double)NAN);
 }
 
-/* Evaluates this worker's part and reports it. *whole: set to 1 if the result of all parts is
+/* Evaluates this worker's part and reports it. *whole becomes 1 if the result of all parts is
  * known. */
 static enum status validate_part(struct trainer *t, int64_t step, int part, int n_parts, int *whole)
 {
@@ -430,7 +433,7 @@ enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
     if (p->rank >= n_parts)
         return ST_OK;
     enum status st = validate_part(t, step, p->rank, n_parts, &whole);
-    /* other workers left without evaluating their parts */
+    /* the other workers have left without evaluating their parts */
     if (st == ST_OK && !whole && is_last && p->rank == 0)
         st = validate_part(t, step, 0, 1, &whole);
     return st;
@@ -471,7 +474,7 @@ done:
     return st;
 }
 
-/* Copies data sets to the devices, after all networks have allocated their memory. */
+/* Copies the data sets to the devices, after all networks have allocated their memory there. */
 static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;
@@ -511,7 +514,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
     while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
         t->lowest++;
     TRY(towers_make(t));
-    t->eval_cfg = t->cfg; /* its params are the averages, if there are any */
+    t->eval_cfg = t->cfg; /* its `params` are the averages, if there are any */
     if (t->cfg.averages)
         t->eval_cfg.params = t->cfg.averages;
     if (t->cfg.test)

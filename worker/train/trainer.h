@@ -1,5 +1,6 @@
-/* worker/train/trainer.h - the training loop: towers compute; each layer's gradients are pushed
- * when its backward ends; the next forward waits layer by layer for the new versions.
+/* worker/train/trainer.h - the training loop: towers compute. Each layer's gradients are pushed
+ * when the layer's backward ends. The next forward waits, before each layer, for that layer's new
+ * version.
  * Owns:    towers (threads, plans, gradients). Threads: trainer_run blocks; trainer_stop may be
  *          called from another thread.
  * Errors:  the exchange's and the backend's; ST_CANCELLED after trainer_stop. */
@@ -12,37 +13,42 @@ struct trainer_result {
     int64_t images;         /* number of samples read by this worker */
     double elapsed_seconds; /* duration of training, without the final evaluation */
     double images_per_second;
-    int64_t warm_up_images; /* number of first images that images_per_second excludes (GPU) */
-    float loss;             /* loss of the last step */
-    int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
-    int member;             /* index of this worker */
-    int64_t train_steps;    /* last step of the job, which the servers may have set */
+    /* number of images at the start that do not count for images_per_second (GPU) */
+    int64_t warm_up_images;
+    float loss;          /* loss of the last step */
+    int64_t skipped;     /* contributions that were not finite and counted with weight 0 */
+    int member;          /* index of this worker */
+    int64_t train_steps; /* number of the job's last step, which the servers may have set */
     /* steps that the job was configured for; 0: the servers did not report it */
     int64_t asked_steps;
-    bool left; /* the worker left the job on request (leave_soon); the job continues */
+    bool left; /* the worker left the job as requested (leave_soon), and the job continues */
 };
 
 struct trainer;
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
-/* Trains from `start` (from the exchange) to the end. *out is also set if the run was stopped. */
+/* Trains from `start`, which the exchange has returned, to the end. *out is set even if training
+ * was stopped. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
-/* Shows the program that training waits for, see progress_wait. May be called from any thread. */
+/* Shows the name of the program that training waits for, see progress_wait. May be called from any
+ * thread. */
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
 /* Ends the training of a worker without servers before its next step, so that all parameters are of
  * one step. May be called from any thread. */
 void trainer_stop_soon(struct trainer *t);
-void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
-/* Evaluates the test set, if there is one, with the current parameters. Results: share of samples
- * classified correctly, mean loss, and AUC (NaN: not two classes). Must not be called during
- * trainer_run. */
+/* stops training, from any thread; the caller also cancels the exchange */
+void trainer_stop(struct trainer *t);
+/* Evaluates the test set, if there is one, with the current parameters. Results: fraction of
+ * samples that are classified correctly, mean loss, and AUC (NaN if there are not two classes).
+ * Must not be called during trainer_run. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc);
-/* Returns a parameter that is not finite; NULL: all are finite. To be called after trainer_run. */
+/* Returns a parameter that has a value that is not finite; NULL: all values are finite. May be
+ * called after trainer_run. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
 /* Evaluates the validation data, or this worker's part of them, and reports the result as during
- * training. Does nothing if there are no validation data. is_last: trainer_run has ended; if the
- * result of all parts is then unavailable, the first worker evaluates all parts. */
+ * training. Does nothing if there are no validation data. is_last: trainer_run has ended; then, if
+ * the result of all parts is not available, the first worker evaluates all parts. */
 enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
 size_t trainer_memory_bytes(const struct trainer *t); /* returns the memory of all plans */
 

@@ -1,11 +1,11 @@
 /* worker/train/trainer_finite.c - checks that a step's contribution is finite, and otherwise ends
  * the run or sets its weight to 0. See trainer_impl.h. Locks: none. Only the thread that pushes a
- * layer uses the state of these checks: the next layer is pushed when all towers have arrived
- * there, and this thread's tower arrives after its push.
+ * layer uses the state of these checks: the next layer is pushed when all towers have arrived at
+ * that layer, and this thread's tower arrives there only after its push.
  *
- * The servers count a contribution as a whole, so it can only be skipped as a whole, and its norm
- * is that of all layers. So if contributions may be skipped or clipped, no layer of a step is
- * pushed before all layers are checked. */
+ * The servers count a contribution as a whole, so a worker can skip only whole contributions, and a
+ * contribution's norm is that of all its layers. So if contributions may be skipped or clipped, no
+ * layer of a step is pushed before all layers are checked. */
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
@@ -26,7 +26,7 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
-/* Searches like finite_first_misfit, and also for values above the largest accepted magnitude. */
+/* Searches like finite_first_misfit, and also finds values above the largest accepted magnitude. */
 static size_t first_misfit(const struct trainer *t, const struct net_param *p, const float *src,
                            size_t n)
 {
@@ -40,7 +40,7 @@ static size_t first_misfit(const struct trainer *t, const struct net_param *p, c
 struct search {
     const struct trainer *t;
     int param;
-    _Atomic size_t bad; /* index of the first bad element found */
+    _Atomic size_t bad; /* index of the first bad element that was found */
 };
 
 static void search_range(void *ctx, size_t first, size_t n)
@@ -182,7 +182,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, boo
     if (bad && !t->skipping)
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
-    if (t->skipping && layer == t->lowest) /* the last layer: until now a redo was possible */
+    /* this is the last layer to check; before it, the step could still be redone */
+    if (t->skipping && layer == t->lowest)
         st = skip_step(t, step, t->skipped_for);
     *out = TRAINER_PUSH_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
@@ -194,8 +195,9 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, boo
     return st;
 }
 
-/* The squares are added chunk by chunk in the order of chunks. So the norm has the same bits at any
- * speed of the towers, and in a worker without servers the same bits as on the servers of a job. */
+/* Clips the step's gradients. The squares of their norm are added chunk by chunk, in the order of
+ * the chunks. So the norm's bits do not depend on the speed of the towers, and in a worker without
+ * servers they equal those that the servers of a job would compute. */
 void trainer_finite_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;

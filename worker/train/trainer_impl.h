@@ -10,18 +10,18 @@
  *
  * DESIGN. Each tower is a thread; all towers run the same steps. Before a layer's forward, a tower
  * waits until the layer's gradients of the last step are pushed and the layer's new version is in
- * params. After a layer's backward, the tower arrives at that layer. The last tower to arrive adds
- * the contributions in their fixed order, and pushes the layer's chunks. A contribution is a block
- * of gradients on the host with its weight in the sum: that of a tower, or the already weighted sum
- * of all towers of a group (device_group.h). If there is only one contribution, it may already be
- * rounded to the wire's dtype; then it is pushed unchanged. If the only tower copies in parts, see
- * trainer_parts.h. Gradients and parameters of a layer are used again only after the exchange's
- * answer, so one copy of each suffices and no other lock is needed. When the servers' generation
- * ends, a wait returns ST_REBASED: the step whose parameters did not arrive and all later steps are
- * invalid and are not pushed. Earlier steps are still pushed, because they may count. Towers of a
- * group wait for each other within a step, so they first end the newest step that any of them has
- * begun, with the data they have. Then all begin again at the step that the servers name, and at
- * this worker's new place. */
+ * params. After a layer's backward, the tower arrives at that layer. The last tower to arrive at a
+ * layer adds the contributions in their fixed order, and pushes the layer's chunks. A contribution
+ * is a block of gradients on the host with its weight in the sum: it contains the gradients of one
+ * tower, or the sum of the already weighted gradients of all towers of a group (device_group.h). If
+ * there is only one contribution, it may already be rounded to the wire's dtype; then it is pushed
+ * unchanged. If the only tower copies in parts, see trainer_parts.h. Gradients and parameters of a
+ * layer are used again only after the exchange's answer, so one copy of each is enough, and no
+ * further lock is needed. When the servers' generation ends, a wait returns ST_REBASED: the step
+ * whose parameters did not arrive and all later steps are invalid and are not pushed. Earlier steps
+ * are still pushed, because they may count. Towers of a group wait for each other within a step, so
+ * they first end the newest step that any of them has begun, with the parameters that they have.
+ * Then all begin again at the step and with the place that the servers' answer contains. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -35,11 +35,11 @@ enum { TRAINER_WHAT_BYTES = 400 };
 struct step_share {
     float loss;
     int n_correct;
-    uint64_t position; /* position of its first sample in the order of all passes */
+    uint64_t position; /* position of the step's first sample in the order of all passes */
 };
 
 struct contribution {
-    const struct tower *tower; /* tower whose gradients contain it */
+    const struct tower *tower; /* tower whose block of gradients contains the contribution */
     float weight;
 };
 
@@ -47,16 +47,16 @@ struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
     struct device_group *group;         /* NULL: none */
-    struct contribution *contributions; /* the first one's block receives the sum */
+    struct contribution *contributions; /* the block of the first one receives the sum */
     int n_contributions;
     struct trainer_parts parts;
-    int follows;      /* `rounded` is the job's choice */
-    uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
+    int follows;      /* true: `rounded` is the job's choice */
+    uint8_t *rounded; /* layers that the job chose to round; NULL: the backend decides */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
     struct trainer_config eval_cfg, validation_cfg; /* cfg for evaluations (trainer_create) */
-    struct tower *validate;                         /* NULL: no validation data */
-    _Atomic int ended;                              /* the callback `validated` ended training */
+    struct tower *validate; /* tower that evaluates the validation data; NULL: there are none */
+    _Atomic int ended;      /* the callback `validated` ended training */
     struct device_data *data;
     pthread_mutex_t progress_lock; /* guards `progress`: trainer_wait runs in another thread */
     struct progress *progress;
@@ -74,15 +74,15 @@ struct trainer {
     pthread_mutex_t lock; /* guards the six fields below */
     pthread_cond_t handed_out;
     int64_t newest_step; /* newest step that a tower has begun */
-    /* if the generation has ended: last step that the towers run; otherwise INT64_MAX */
+    /* last step that the towers run, if the generation has ended; otherwise INT64_MAX */
     int64_t last_step;
-    int64_t invalid_from; /* first step without parameters, otherwise INT64_MAX */
+    int64_t invalid_from; /* first step whose parameters did not arrive; otherwise INT64_MAX */
     int *arrived;         /* [n_layers] number of towers that have arrived in this step */
     int64_t *pushed;      /* [n_layers] number of steps whose gradients were pushed */
 
-    struct step_share (*share)[2]; /* [n_towers][step & 1] */
+    struct step_share (*share)[2]; /* [n_towers][step & 1] data of each tower's step */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
-    int64_t steps_before;          /* local steps in earlier generations */
+    int64_t steps_before;          /* number of local steps in earlier generations */
     int skipping; /* a layer of the current step was not finite; used by the pushing thread */
     char skipped_for[TRAINER_WHAT_BYTES]; /* name of that layer, and the reason */
 };
@@ -93,15 +93,15 @@ struct trainer {
 bool trainer_state_is_stopped(struct trainer *t);
 /* Ends all towers. The status of the first call becomes that of the run. */
 void trainer_state_fail(struct trainer *t, enum status st);
-/* Returns true if the generation has ended: towers begin no new step until the next start. */
+/* Returns true if the generation has ended. Then towers begin no new step until the next start. */
 bool trainer_state_generation_ended(struct trainer *t);
-/* Returns true if the step's parameters are not available, so that the step does not count. */
+/* Returns true if the step's parameters are not available; then the step does not count. */
 bool trainer_state_is_invalid(struct trainer *t, int64_t step);
-/* Returns true if the step is invalid and a tower may abandon it, because no other tower waits for
- * this tower within the step. */
+/* Returns true if the step is invalid and the tower may abandon it, because no other tower waits
+ * for this tower within the step. */
 bool trainer_state_may_skip(struct trainer *t, int64_t step);
-/* Records that the generation has ended if st is ST_REBASED, and returns ST_OK for it; returns any
- * other st unchanged. invalid: first step that becomes invalid; INT64_MAX: none. */
+/* Records that the generation has ended if st is ST_REBASED, and then returns ST_OK; returns any
+ * other st unchanged. invalid: first step that becomes invalid; INT64_MAX: no step does. */
 enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
 /* Begins a step. Returns false if the generation has ended and the tower must not begin the
  * step. */
@@ -112,14 +112,14 @@ enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
 
-/* Lists the gradients of each tower, weighted by its samples. A group's gradients are listed once;
- * their sum is already weighted. */
+/* Lists the gradients of each tower, weighted by its samples. The gradients of a group are listed
+ * once, because the group has already computed their weighted sum. */
 void trainer_push_list_contributions(struct trainer *t);
-/* Finds the chunks that hold a layer's parameters. They are adjacent, because parameters are
- * numbered in layer order. The first and the last may also hold parameters of other layers. */
+/* Finds the chunks that hold a layer's parameters. These are adjacent, because parameters are
+ * numbered in layer order. The first and the last one may also hold parameters of other layers. */
 void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
-/* Fetches the tower's gradients of a layer whose backward was called. The last tower to call this
- * for the layer pushes the sum. */
+/* Fetches the tower's gradients of a layer whose backward was called. The last tower that calls
+ * this function for the layer pushes the sum. */
 enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
 int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have none */
 /* Returns the step that the job has reached: without lockstep, that of the slowest chunk. */
@@ -129,17 +129,17 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
 enum trainer_push_scope {
     TRAINER_PUSH_LAYER,   /* this layer */
-    TRAINER_PUSH_NOTHING, /* nothing yet: lower layers are not checked */
-    TRAINER_PUSH_ALL,     /* all layers of the step */
-    TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
+    TRAINER_PUSH_NOTHING, /* push nothing yet: lower layers are not checked */
+    TRAINER_PUSH_ALL,     /* push all layers of the step */
+    TRAINER_PUSH_SKIP,    /* push all layers of the step, with weight 0 */
 };
 /* Checks the sum of a layer's contributions. suspect: false if a device has checked all gradients
  * of the layer. Called from the last layer down to t->lowest, where it also checks the loss.
- * ST_INVALID, logged: a number is not finite, and this ends the run. */
+ * ST_INVALID, logged: a number is not finite, which ends training. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, bool suspect,
                                  enum trainer_push_scope *out);
-/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. They are
- * scaled at once, or, in a worker without servers, by the pushes that follow. */
+/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. The
+ * gradients are scaled at once; in a worker without servers, the pushes that follow scale them. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
 /* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).

@@ -1,6 +1,6 @@
-/* worker/train/trainer_observe.h - the trainer's calls to its observer (observer.h). Without an
- * observer they return at once. Private to the trainer's files. Owns: nothing. Threads: see
- * trainer_impl.h. Errors:  none. */
+/* worker/train/trainer_observe.h - the trainer's calls to its observer (observer.h). If there is no
+ * observer, the functions return at once. Private to the trainer's files. Owns: nothing. Threads:
+ * see trainer_impl.h. Errors: none. */
 #ifndef WORKER_TRAIN_TRAINER_OBSERVE_H
 #define WORKER_TRAIN_TRAINER_OBSERVE_H
 #include "worker/train/trainer_impl.h"
@@ -14,7 +14,8 @@ void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, 
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
 /* Returns true if the gradients of this step are reported. */
 bool trainer_observe_is_due(const struct trainer *t, int64_t step);
-/* Reports n parameters as they are. The caller has checked that there is an observer. */
+/* Reports n parameters with their present values. The caller has checked that there is an
+ * observer. */
 void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
 /* Reports a completed step, whose result must be in t->result. */
 void trainer_observe_step(struct trainer *t, int64_t number, int n_correct);

@@ -10,7 +10,8 @@ enum status trainer_parts_make(struct trainer *t)
     const struct chunks *all = t->cfg.chunks;
     struct trainer_parts *p = &t->parts;
     p->fetches = t->cfg.n_towers == 1 && split_tower_has_parts(t->towers[0]->stages);
-    /* without lockstep, a step begins when all parameters have arrived */
+    /* without lockstep, a step begins only when all parameters have arrived, so parts are not
+     * loaded one by one */
     p->loads = p->fetches && !t->cfg.own_pace && t->cfg.updates->ops->wait_any;
     p->loaded_step = -1;
     p->fetched = calloc((size_t)all->n_params, 1);
@@ -27,8 +28,8 @@ void trainer_parts_free(struct trainer *t)
     free(t->parts.loaded);
 }
 
-/* Calls f for each part of a parameter in the chunk, except for parameters with a mark in `skip`
- * [n_params]; NULL: no marks. */
+/* Calls f for each part of each parameter in the chunk, except for the parameters that are marked
+ * in `skip` [n_params]. skip NULL: no parameter is marked. */
 static enum status each_part(struct trainer *t, int chunk, const uint8_t *skip,
                              enum status (*f)(struct split_tower *s, int param, int64_t part))
 {

@@ -80,8 +80,8 @@ static bool has_fault(const struct trainer *t, int layer, int64_t step)
            (step + 1) % t->cfg.fault_nonfinite == 0;
 }
 
-/* Waits for the device's check of a layer whose gradients arrive in parts. If the host reads
- * gradients of this layer, it also waits for all parts. */
+/* Waits for the device's check of a layer whose gradients arrive in parts. If the host will read
+ * gradients of this layer, also waits for all their parts. */
 static enum status check_parts(struct trainer *t, int layer, int64_t step, bool *suspect)
 {
     enum status st = ST_OK;
@@ -108,9 +108,11 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
     trainer_push_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
         if (t->cfg.chunks->chunks[c].param < l->param[0])
-            continue; /* pushed with the layer in which the chunk begins, whose backward is later */
+            /* the chunk is pushed with the layer in which it begins, whose backward runs later */
+            continue;
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has all its updates */
+        /* without lockstep: the chunk already has all its updates */
+        if (version >= t->cfg.train_steps)
             continue;
         if (t->parts.fetches)
             TRY(trainer_parts_fetch(t, c));
@@ -136,8 +138,8 @@ static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
         w->grad_of[param][0] = NAN;
 }
 
-/* Adds and checks a layer's contributions, and pushes the layer, or, if the step is pushed as a
- * whole, all layers after the last one is checked. */
+/* Adds and checks a layer's contributions, and pushes the layer. If the step must be pushed as a
+ * whole, pushes nothing until the last layer is checked, and then all layers. */
 static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
@@ -196,8 +198,9 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step)
     return t->cfg.own_pace ? trainer_push_lowest_version(t) : local_step;
 }
 
-/* Records the figures of a step. The last tower of the step calls this before any tower can be two
- * steps further, and so reuse the step's share. */
+/* Records the figures of a step. The last tower that ends the step calls this function. It does so
+ * before any tower can be two steps further, where that tower would overwrite the step's entry in
+ * t->share. */
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
@@ -213,7 +216,7 @@ static void step_done(struct trainer *t, int64_t step)
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
     /* without lockstep this step's own update is still in flight, so the job will have at least one
-     * more step (local steps are counted when they begin) */
+     * step more than the servers have reported (local steps are counted when they begin) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)

@@ -1,5 +1,6 @@
-/* worker/train/trainer_resident.c - queues runs of steps on a device, and waits for results, until
- * an evaluation, an observation or the end needs the parameters. See trainer_resident.h. */
+/* worker/train/trainer_resident.c - queues runs, each of several steps, on a device, and waits for
+ * their results. It reads the parameters for an evaluation, an observation or the end of training.
+ * See trainer_resident.h. */
 #include "worker/train/trainer_resident.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -13,9 +14,9 @@ struct run {
     const struct trainer_resident *r;
     const struct resident_ops *ops;
     struct plan *plan;
-    uint32_t *item;    /* [train->n] order of one pass */
-    uint64_t n_passes; /* passes whose order was sent */
-    int n_queued;      /* queued runs that have not been waited for */
+    uint32_t *item;    /* [train->n] order of the samples in one pass */
+    uint64_t n_passes; /* number of passes whose order was sent to the device */
+    int n_queued;      /* number of queued runs whose results have not been read */
     int64_t first, step;
     struct trainer_result result;
 };
@@ -82,9 +83,9 @@ static enum status orders_give(struct run *run, int n)
     return ST_OK;
 }
 
-/* Returns how many next steps read samples of at most two passes, because the device holds the
- * orders of two passes. This is at least one step, because a batch is no larger than the data
- * set. */
+/* Returns how many of the next steps together read samples of at most two passes, because the
+ * device holds the orders of two passes. The result is at least 1, because a batch is no larger
+ * than the data set. */
 static int64_t steps_in_two_passes(const struct run *run)
 {
     const struct tower *t = run->r->tower;

@@ -15,15 +15,16 @@ struct trainer_resident {
     int member; /* index of this worker, for log lines */
     void *ctx;  /* argument of the functions below */
     int (*stopped)(void *ctx);
-    enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of `step` */
+    /* cfg->params then have the values of `step` */
+    enum status (*evaluate)(void *ctx, int64_t step);
     void (*look)(void *ctx, int64_t step); /* called when cfg->observer needs cfg->params */
     void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
-/* Returns true if this tower can train on the device alone. Logs nothing. */
+/* Returns true if the tower's device can run whole steps by itself. Logs nothing. */
 bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
 /* Trains from `step` to the end; cfg->params then hold the last parameters. *done false: the device
- * lacks memory; this is logged, and nothing has changed. */
+ * has not enough memory (logged), and nothing has changed. */
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                                  struct trainer_result *out, bool *done);
 

@@ -37,7 +37,7 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     return st;
 }
 
-/* Waits for the version, and loads it into the tower. */
+/* Waits for the layer's version, and loads it into the tower. */
 static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
@@ -69,8 +69,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     t->share[w->index][step & 1].position = position;
     TRY(tower_load_batch(w, position));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
-    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* otherwise the position of the next
-                                                            * step is not known yet */
+    /* otherwise the position of the next step's samples is not known yet */
+    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps)
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
@@ -99,7 +99,7 @@ done:
 /* Returns true if the job already has all its updates before step `step`. Without lockstep all
  * towers get the same result, because versions change only by this worker's own pushes, which begin
  * after all towers have passed this point. Each step advances every chunk that does not have all
- * updates yet, so the loop ends. */
+ * updates yet, so training ends. */
 static bool job_done(struct trainer *t, int64_t step)
 {
     return trainer_push_global_step(t, step) >= t->cfg.train_steps;
@@ -108,8 +108,8 @@ static bool job_done(struct trainer *t, int64_t step)
 /* Returns true if an evaluation is due before this step. Validation data are evaluated at each
  * multiple of eval_every, also at the step of the checkpoint from which training continues: the
  * process that wrote the checkpoint may have been killed before it evaluated. The test set is
- * evaluated once per eval_every steps of the job, not again after training rolled back, and not for
- * steps before this process joined. */
+ * evaluated once for each eval_every steps of the job: not a second time after a roll back, and not
+ * for steps before this process joined. */
 static bool evaluation_is_due(struct trainer *t, int64_t step)
 {
     if (t->cfg.eval_every <= 0)

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LINES = 20, SHAPE_BYTES = 160 }; /* log lines of one kind */
+/* MOST_LINES: highest number of log lines of one kind */
+enum { MOST_LINES = 20, SHAPE_BYTES = 160 };
 
 static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
 {
@@ -20,8 +21,8 @@ static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
     return text;
 }
 
-/* Returns true if the shapes are equal without their extents of 1, which do not change the order of
- * values. */
+/* Returns true if the shapes are equal when dimensions of size 1, which do not affect the order of
+ * values, are ignored. */
 static bool shape_fits(const struct shape *a, const struct shape *b)
 {
     int i = 0, k = 0;

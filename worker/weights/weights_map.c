@@ -100,7 +100,8 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     return ST_OK;
 }
 
-/* Reads the lines. Each parameter and each layer may have one line, which bounds their number. */
+/* Reads the lines. Each parameter and each layer may have at most one line, which limits the number
+ * of lines. */
 static enum status read_lines(struct weights_map *m, const char *path, const struct chunks *chunks)
 {
     enum status st = ST_OK;
@@ -152,7 +153,7 @@ void weights_map_free(struct weights_map *m)
     free(m);
 }
 
-/* Returns PyTorch's name for this suffix. */
+/* Returns PyTorch's name for the parameter with this suffix in Weir. */
 static const char *torch_name(const char *suffix)
 {
     static const char *const pairs[][2] = {{"weights", "weight"},

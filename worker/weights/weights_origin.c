@@ -2,8 +2,9 @@
 #include "worker/weights/weights_origin.h"
 #include <stdlib.h>
 
-/* "global_step" shows that Weir wrote the file: a missing mean or std then means that none was
- * used. In other files both keys must exist, because they may have another meaning. */
+/* Reads the metadata. The key "global_step" shows that Weir wrote the file: then a missing mean or
+ * std means that none was used. In other files both keys must exist, because they may have another
+ * meaning. */
 bool weights_origin_read(const struct safetensors_file *f, struct weights_origin *out)
 {
     const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");

@@ -7,14 +7,14 @@
 #include <stdbool.h>
 
 struct weights_origin {
-    int64_t step;     /* -1: unknown; the file is not Weir's */
+    int64_t step; /* step of the parameters; -1: unknown, because Weir has not written the file */
     int normal_known; /* 0: unknown */
     struct job_normal normal;
     bool averages; /* the values are the averages that a job with --ema_decay keeps */
 };
 
 /* Reads --export's metadata `global_step`, `mean` and `std`. Returns false if `mean` and `std` are
- * not lists of equal length; the normalisation is then unknown. */
+ * not lists of equal length; the normalisation is unknown in this case. */
 bool weights_origin_read(const struct safetensors_file *f, struct weights_origin *out);
 
 #endif

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096 }; /* elements converted at a time */
+enum { BLOCK = 4096 }; /* number of elements that are converted at once */
 
 struct weights_source {
     const char *flag, *path;       /* borrowed */
-    struct safetensors_file *file; /* NULL: `checkpoint` is set */
+    struct safetensors_file *file; /* opened file; NULL: `checkpoint` is set instead */
     struct checkpoint_restore *checkpoint;
     struct weights_tensor *tensors;
     int n;
@@ -28,7 +28,7 @@ struct weights_source {
     char *names; /* memory of the names */
 };
 
-/* A tensor whose name has parts added by PyTorch's wrappers. */
+/* A tensor whose name contains parts that PyTorch's wrappers have added. */
 struct unwrapped {
     const char *name; /* name without the parts of wrappers */
     struct weights_tensor *tensor;
@@ -138,8 +138,8 @@ bool weights_source_is_checkpoint(const char *path)
 }
 
 /* Returns true if the n bytes at `part` are a part that PyTorch's wrappers add to a tensor's name.
- * Most such parts are recognised anywhere in the name; `module` only in front, because further
- * behind it could be a module's own name. */
+ * Most such parts are recognised anywhere in the name; `module` only at the beginning, because
+ * elsewhere it could be the name of a module. */
 static bool is_wrapper(const char *part, size_t n, bool in_front)
 {
     static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
@@ -150,7 +150,8 @@ static bool is_wrapper(const char *part, size_t n, bool in_front)
     return false;
 }
 
-/* Writes a tensor's name without the parts of wrappers. Returns its end, behind the 0. */
+/* Writes a tensor's name without the parts of wrappers. Returns the address after the name's final
+ * 0. */
 static char *unwrap_name(const char *tensor, char *to)
 {
     bool in_front = true;
@@ -263,8 +264,8 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     return ST_MISMATCH;
 }
 
-/* Returns true if the averages of a checkpoint are read: training (--init) continues from the
- * values. */
+/* Returns true if the averages of a checkpoint are read instead of the values. They are not for
+ * --init, because training continues from the values. */
 static bool reads_averages(const struct weights_source *s)
 {
     return s->checkpoint && strcmp(s->flag, "init") != 0 &&
@@ -302,7 +303,7 @@ static enum status read_entry(struct weights_source *s, const struct safetensors
 {
     enum status st = ST_OK;
     char why[SAFETENSORS_WHY_BYTES];
-    double raw[BLOCK]; /* the widest type */
+    double raw[BLOCK]; /* memory for elements of the widest type */
     if (e->has_crc)
         TRY(safetensors_check_entry(s->file, e, why));
     for (int64_t at = 0, n; at < e->n_elems; at += n) {
