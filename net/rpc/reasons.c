@@ -1,7 +1,7 @@
 /* net/rpc/reasons.c - see reasons.h. For a name without an address gRPC 1.51 writes
  *     DNS resolution failed for HOST:PORT: C-ares status is not ARES_SUCCESS qtype=A name=HOST
- * is_balancer=0: CAUSE if it uses its own resolver, and "UNKNOWN: CAUSE" after the address if it
- * uses the system's resolver. */
+ *     is_balancer=0: CAUSE
+ * if it uses its own resolver, and "UNKNOWN: CAUSE" after the address if it uses the system's. */
 #include "net/rpc/reasons.h"
 #include "base/status.h"
 #include "net/rpc/credentials.h"

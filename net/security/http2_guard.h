@@ -8,8 +8,8 @@
  *   - a client begins with the preface of HTTP/2 and a SETTINGS frame;
  *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
  *   - a client has at most 512 streams open, twice the number that the server's SETTINGS allow.
- * Weir's programs have two streams open on most connections; - at most 100 streams a second are
- * reset, by the client or by the server. In normal use only
+ *     Weir's programs have two streams open on most connections;
+ *   - at most 100 streams a second are reset, by the client or by the server. In normal use only
  *     calls that failed are reset.
  * Resets are also counted for each host, so that a client cannot avoid the limit with new
  * connections. If a host has more than 400 resets in a second, each of its connections with more

@@ -69,8 +69,7 @@ struct net_status_server {
     char address[CONTROL_TEXT_BYTES];
     uint64_t bytes; /* size of the server's parameters */
     int n_chunks;
-    int64_t heard_ms,
-        up_ms; /* times since its last and since its first message to ps 0; -1: none */
+    int64_t heard_ms, up_ms; /* time since its last, its first message to ps 0; -1: none */
 };
 
 struct net_status_checkpoints {
