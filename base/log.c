@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct line {
 };
 
 static const char *log_role = "weir";
-static int log_task = -1;
+static _Atomic int log_task = -1;
 static enum log_level log_threshold = LOG_LEVEL_INFO;
 
 /* guards the hook, and keeps lines in order */
@@ -62,6 +63,12 @@ void log_init(const char *role, int task, enum log_level level)
     log_role = role;
     log_task = task;
     log_threshold = level;
+}
+
+void log_number(int task)
+{
+    int none = -1;
+    atomic_compare_exchange_strong(&log_task, &none, task);
 }
 
 static _Thread_local int muted;
@@ -105,8 +112,9 @@ static void make_line(struct line *l, enum log_level level, const char *fmt, va_
     localtime_r(&ts.tv_sec, &tm);
     int n = snprintf(l->bytes, LINE_BYTES, "%c %02d:%02d:%02d.%03ld %s", "DIWE"[level], tm.tm_hour,
                      tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000000, log_role);
-    if (log_task >= 0)
-        n += snprintf(l->bytes + n, LINE_BYTES - (size_t)n, ":%d", log_task);
+    int task = log_task;
+    if (task >= 0)
+        n += snprintf(l->bytes + n, LINE_BYTES - (size_t)n, ":%d", task);
     l->bytes[n++] = ' ';
     l->text = (size_t)n;
     int m = vsnprintf(l->bytes + n, LINE_BYTES - (size_t)n - 1, fmt, ap);

@@ -17,6 +17,9 @@ enum { LOG_TEXT_BYTES = 900, LOG_RING_BYTES = 256 << 10, LOG_END_MS = 2000 };
 /* Sets the name of this program in its log lines. role: "ps" or "worker", which must never be
  * freed; task: its number; below 0: no number is shown. Call before other threads start. */
 void log_init(const char *role, int task, enum log_level level);
+/* Sets the number of a program that began without one (--join), once a job has given it one. A
+ * later call has no effect. Any thread may call it. */
+void log_number(int task);
 enum log_level log_level_get(void);
 
 /* Starts the log's thread, once. If that fails, logs a warning, and the threads that log continue

@@ -295,7 +295,7 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
     TRY(each_name(folder, remove_lower, &t));
     if (before.epoch > 0 && before.incarnation != incarnation)
         LOG_I("%s: claimed from %s (term %" PRIu64
-              "), which ends if it still runs; this process has term %" PRIu64,
+              "): that process ends if it still runs; this process has term %" PRIu64,
               folder, owner_name(&before), before.epoch, l.epoch);
     *out = l;
 done:

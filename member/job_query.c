@@ -67,7 +67,7 @@ enum status job_query_ask(const struct job_query_request *r, struct net_status *
         }
         int64_t now = clock_now_ns();
         if (now >= line_ns) {
-            LOG_W("--join: waiting for ps:0 (%s) since %lld s: %s", r->addr,
+            LOG_W("--join: waiting for ps:0 (%s), %lld s so far: %s", r->addr,
                   (long long)((now - begin) / 1000000000), why);
             line_ns = now + LINE_MS * (int64_t)1000000;
         }

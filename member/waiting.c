@@ -8,6 +8,7 @@
 #include "net/rpc/path.h"
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ struct waiting {
     char whom[STATUS_WAITING_BYTES];   /* workers that ps 0 names; empty: none */
     char slower[STATUS_WAITING_BYTES]; /* workers that ps 0 waits for; empty: none */
     int64_t asked_ns;                  /* time of the last request */
-    int64_t said_ms;                   /* duration of the wait at its last line; 0: none */
+    int64_t ms;                        /* duration of the wait when it was last checked */
+    bool has_line;                     /* the wait has a log line */
     struct net_path_watch path;
 
     pthread_mutex_t lock; /* guards the field below */
@@ -163,11 +165,14 @@ static void end_wait(struct waiting *w)
 {
     for (int i = 0; i < N_ASKED; i++)
         drop_asked(&w->asked[i]);
-    if (w->said_ms)
-        LOG_I("the wait for %s is over", w->lines.whom);
+    char label[STATUS_WAITING_BYTES];
+    net_status_waiting_label(w->lines.whom, label);
+    if (w->has_line)
+        LOG_I("the wait for %s is over after %" PRId64 " s", label, w->ms / 1000);
     if (w->lines.whom[0])
         w->cfg.changed(w->cfg.ctx, NULL, 0);
-    w->said_ms = w->asked_ns = 0;
+    w->has_line = false;
+    w->asked_ns = 0;
     w->lines = (struct waiting_lines){.line_ms = 0};
 }
 
@@ -180,6 +185,7 @@ static void check_wait(struct waiting *w)
         end_wait(w);
         return;
     }
+    w->ms = wait.ms;
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
@@ -193,7 +199,7 @@ static void check_wait(struct waiting *w)
     if (waiting_line_is_due(&w->lines, whom, wait.ms) && !wait.is_said) {
         net_status_waiting_text(whom, wait.ms, text);
         LOG_W("%s", text);
-        w->said_ms = wait.ms;
+        w->has_line = true;
     }
     w->cfg.changed(w->cfg.ctx, whom, wait.ms);
 }

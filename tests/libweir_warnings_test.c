@@ -72,15 +72,15 @@ static void test_signal_of_the_program_stays_pending(void **state)
 
 static void test_another_text_is_printed(void **state)
 {
-    CAPTURE(print("waiting for ps:0 (a:1) since 3 s: refused"));
-    assert_string_equal(capture_text, "weir: waiting for ps:0 (a:1) since 3 s: refused\n");
-    CAPTURE(print("waiting for ps:0 (a:1) since 7 s: refused"));
+    CAPTURE(print("waiting for ps:0 (a:1), 3 s so far: refused"));
+    assert_string_equal(capture_text, "weir: waiting for ps:0 (a:1), 3 s so far: refused\n");
+    CAPTURE(print("waiting for ps:0 (a:1), 7 s so far: refused"));
     assert_string_equal(capture_text, "");
-    CAPTURE(print("waiting for ps:1 (a:2) since 3 s: refused"));
-    assert_string_equal(capture_text, "weir: waiting for ps:1 (a:2) since 3 s: refused\n");
+    CAPTURE(print("waiting for ps:1 (a:2), 3 s so far: refused"));
+    assert_string_equal(capture_text, "weir: waiting for ps:1 (a:2), 3 s so far: refused\n");
     CAPTURE(print("the certificate expires in 3 days"));
     assert_string_equal(capture_text, "weir: the certificate expires in 3 days\n");
-    CAPTURE(print("waiting for ps:1 (a:2) since 8 s: refused"));
+    CAPTURE(print("waiting for ps:1 (a:2), 8 s so far: refused"));
     assert_string_equal(capture_text, "");
 }
 

@@ -241,7 +241,8 @@ static void slow_source_is_awaited_while_chunks_arrive(void **state)
     snprintf(line, sizeof line, "generation 1.2: 3 of 12 chunks, 0.0 of 0.1 MB from %s",
              f.source[0].addr);
     assert_non_null(strstr(capture_text, line));
-    snprintf(line, sizeof line, "12 chunks, 0.1 MB received from %s", f.source[0].addr);
+    snprintf(line, sizeof line, "12 chunks, with the optimizer's state 0.1 MB, received from %s",
+             f.source[0].addr);
     assert_non_null(strstr(capture_text, line));
     assert_int_equal(capture_lines(), N_CHUNKS);
     finish(&t);

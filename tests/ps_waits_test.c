@@ -194,7 +194,7 @@ static void sentence_has_the_time(void **state)
     char text[STATUS_SENTENCE_BYTES];
     struct job *j = training();
     net_status_waiting_text("worker 1 (never joined)", 12900, text);
-    assert_string_equal(text, "waiting for worker 1 (never joined), 12 s");
+    assert_string_equal(text, "waiting for worker 1 (never joined), 12 s so far");
     assert_string_equal(net_status_state(&j->s), "training");
     snprintf(j->s.waiting, sizeof j->s.waiting, "worker 1 (never joined)");
     assert_string_equal(net_status_state(&j->s), "waiting");

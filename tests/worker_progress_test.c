@@ -164,7 +164,7 @@ static void bar_shows_wait(void **state)
     progress_wait(p, "worker 1 (never joined)", 12345);
     capture_end();
     assert_non_null(
-        strstr(capture_text, "] step 1/3000  waiting for worker 1 (never joined), 12 s"));
+        strstr(capture_text, "] step 1/3000  waiting for worker 1 (never joined), 12 s so far"));
     assert_null(strstr(capture_text, "left"));
     char whom[STATUS_WAITING_BYTES];
     memset(whom, 'x', sizeof whom - 1);

@@ -254,6 +254,11 @@ static void log_followed(const struct worker *w, const struct net_start *start)
 static void log_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
+    if (w->opt.join) {
+        log_number(start->place.member);
+        LOG_I("joined as worker %d of %d at step %" PRId64, start->place.member,
+              start->place.n_members, start->step);
+    }
     log_followed(w, start);
     if (last > 0 && start->step >= last)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
@@ -453,9 +458,6 @@ static enum status run_worker(struct worker *w)
     waiting_set_member(w->waiting, start.place.member);
     log_first_values(w, &start);
     log_steps(w, &start);
-    if (w->opt.join)
-        LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
-              start.place.n_members, start.step);
     pthread_mutex_lock(&w->lock);
     w->training = w->updates.ops->leave_soon && !w->signal;
     pthread_mutex_unlock(&w->lock);

@@ -122,7 +122,7 @@ static void write_line(const struct link *l, const struct session_action *a, con
         LOG_W("connection to ps:%d (%s) lost: %s; trying again", a->link, l->addr, reason);
         break;
     case LINE_WAITING:
-        LOG_W("waiting for ps:%d (%s) since %lld s: %s", a->link, l->addr, (long long)a->seconds,
+        LOG_W("waiting for ps:%d (%s), %lld s so far: %s", a->link, l->addr, (long long)a->seconds,
               reason);
         break;
     case LINE_BACK:

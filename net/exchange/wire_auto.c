@@ -62,7 +62,7 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     x->links[0]->silent_ns = now - began_ns;
     if (now - *logged_ns >= x->cfg.wait_line_ms * INT64_C(1000000)) {
         *logged_ns = now;
-        LOG_W("waiting for ps:0 (%s) since %lld s: %s", x->links[0]->addr,
+        LOG_W("waiting for ps:0 (%s), %lld s so far: %s", x->links[0]->addr,
               (long long)((now - began_ns) / 1000000000), why);
     }
     while (x->st == ST_OK && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)

@@ -34,8 +34,8 @@ const char *net_status_state(const struct net_status *s)
 
 void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES])
 {
-    snprintf(text, STATUS_SENTENCE_BYTES, "waiting for %.*s, %" PRId64 " s", STATUS_WAITING_BYTES,
-             whom, ms / 1000);
+    snprintf(text, STATUS_SENTENCE_BYTES, "waiting for %.*s, %" PRId64 " s so far",
+             STATUS_WAITING_BYTES, whom, ms / 1000);
 }
 
 /* Returns the length of the note in brackets at the start of the text. If the note was cut, it ends

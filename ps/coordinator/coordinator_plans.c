@@ -155,19 +155,18 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
             continue;
         planner_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
         LOG_I("ps:%d (%s) joins at step %" PRId64
-              ": %.1f MB in %d chunks move to it (generation " TERM_FMT ", %d servers)",
+              ": %.1f MB in %d chunks move to it (generation " TERM_FMT ", %d %s)",
               i, p->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
-              p->servers.n);
+              p->servers.n, p->servers.n == 1 ? "server" : "servers");
     }
     for (int i = 0; i < old->servers.n; i++) {
         if (net_plan_server(p, old->servers.addr[i]) >= 0)
             continue;
         planner_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
         LOG_I("ps:%d (%s) leaves at step %" PRId64
-              ": %.1f MB in %d chunks move to the other servers (generation " TERM_FMT
-              ", %d servers)",
+              ": %.1f MB in %d chunks move to the other servers (generation " TERM_FMT ", %d %s)",
               i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
-              p->servers.n);
+              p->servers.n, p->servers.n == 1 ? "server" : "servers");
     }
 }
 

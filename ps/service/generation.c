@@ -47,6 +47,7 @@ void generation_release_runs(struct run *r)
 static void log_run(const struct run *r, int first)
 {
     const struct net_plan *p = r->plan;
+    log_number(r->self);
     if (first)
         LOG_I("job: %d parameters, %" PRId64 " elements in %d %s; %d %s, %s, %s, %" PRId64 " steps",
               p->chunks->n_params, p->chunks->n_elems, p->chunks->n_chunks,
@@ -57,8 +58,10 @@ static void log_run(const struct run *r, int first)
         LOG_I("resumes from step %" PRId64 ", as generation " TERM_FMT, p->step,
               TERM_ARG(p->generation));
     else if (p->source == PLAN_MEMORY)
-        LOG_I("generation " TERM_FMT " from step %" PRId64 ": %d workers, %d servers",
-              TERM_ARG(p->generation), p->step, p->n_members, p->servers.n);
+        LOG_I("generation " TERM_FMT " from step %" PRId64 ": %d %s, %d %s",
+              TERM_ARG(p->generation), p->step, p->n_members,
+              p->n_members == 1 ? "worker" : "workers", p->servers.n,
+              p->servers.n == 1 ? "server" : "servers");
 }
 
 /* Adds to `late` how long each member of `r` was awaited. After ST_NOMEM nothing has changed. */

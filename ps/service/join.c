@@ -334,7 +334,7 @@ static void log_arithmetic(const struct run *r, int rank, const struct net_join 
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
     if ((before != req->incarnation || !m->known) && job_arithmetic_differs(&r->job, &req->job))
         LOG_FEW(
-            "worker %d computes with '%s', the job's first worker with '%s': the exact values of the parameters depend on which worker has which samples",
+            "worker %d computes with '%s', the job's first worker with '%s': this does no harm, but a repeated run yields exactly the same values only if each worker has the same samples again",
             r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
 }
 

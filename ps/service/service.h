@@ -32,7 +32,7 @@ struct service_config {
     size_t long_bytes;
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
-    int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
+    int64_t wait_line_ms;            /* least pause between lines on awaited workers; 0: 5000 */
     bool no_ticker;                  /* no thread that logs these lines */
     const struct outer_hooks *outer; /* hooks for stores at ps 0, or with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */

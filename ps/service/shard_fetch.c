@@ -206,7 +206,8 @@ static void log_end(const struct fetching *run, enum status st, const char *why)
 {
     const struct net_plan *p = run->r->plan;
     if (st == ST_OK)
-        LOG_I("%d chunks, %.1f MB received from %s", run->n_new, run->mb, run->from);
+        LOG_I("%d chunks, with the optimizer's state %.1f MB, received from %s", run->n_new,
+              run->mb, run->from);
     else if (st == ST_CANCELLED)
         log_progress(run, " before the transfer was cancelled");
     else

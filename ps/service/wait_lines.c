@@ -1,4 +1,5 @@
-/* ps/service/wait_lines.c - see service.h: logs at intervals which workers training waits for. */
+/* ps/service/wait_lines.c - see service.h: logs which workers training waits for, at intervals that
+ * double while it waits for the same workers. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -7,10 +8,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     PULSE_LOOK_MS = 500,
-    MIN_REFUSAL_BYTES = 64 /* least space for the beginning of a reason */
+    LONGEST_PAUSE_MS = 60000, /* between two lines about the same wait */
+    MIN_REFUSAL_BYTES = 64    /* least space for the beginning of a reason */
 };
 
 /* Text such as "worker 1 (10.0.0.7:2223), worker 3, and 5 more". */
@@ -21,6 +24,35 @@ struct names {
     char refused[480]; /* "; worker 1 was refused 12 s ago: ...", for the workers named */
     size_t refused_at;
 };
+
+/* The wait that was logged last. */
+struct wait_line {
+    char text[sizeof((struct names *)0)->text + 32]; /* the awaited workers; empty: no wait */
+    bool is_refused;                                 /* the server has refused one of them */
+    int64_t begin_ns, next_ns;                       /* start of the wait; time of its next line */
+};
+
+/* Returns true if a line about the wait for `whom` is due, and schedules the next one. Another list
+ * of names or the first refusal of one of them is due at once. The thread looks every wait_ns;
+ * *seconds becomes the age of the wait. */
+static bool is_due(struct wait_line *l, int64_t wait_ns, const char *whom, bool is_refused,
+                   int64_t *seconds)
+{
+    int64_t now_ns = clock_now_ns(), longest_ns = LONGEST_PAUSE_MS * INT64_C(1000000);
+    if (strcmp(l->text, whom) != 0) {
+        *l = (struct wait_line){.begin_ns = now_ns - wait_ns, .next_ns = now_ns};
+        snprintf(l->text, sizeof l->text, "%s", whom);
+    }
+    if (is_refused && !l->is_refused)
+        l->next_ns = now_ns;
+    l->is_refused = is_refused;
+    int64_t age_ns = now_ns - l->begin_ns;
+    *seconds = age_ns / 1000000000;
+    if (now_ns < l->next_ns)
+        return false;
+    l->next_ns = now_ns + (age_ns < longest_ns ? age_ns : longest_ns) - PULSE_LOOK_MS * 1000000;
+    return true;
+}
 
 /* Adds the refusal of a worker, since the operator who waits for it may not have seen it. The
  * caller holds the lock. */
@@ -81,15 +113,18 @@ static bool name_absent(struct service *s, struct run *r, struct names *l)
     return l->n > 0 || !r;
 }
 
-static void log_missing(struct service *s, struct run *r, int64_t wait_ns)
+static void log_missing(struct service *s, struct run *r, int64_t wait_ns, struct wait_line *l)
 {
+    char whom[sizeof l->text];
     struct names absent = {.n = 0}, late = {.n = 0};
-    int64_t step = 0;
+    int64_t step = 0, seconds;
     if (!r && s->cfg.self > 0)
         return; /* this server waits for ps 0, which logs the workers that it waits for */
     if (name_absent(s, r, &absent)) {
-        LOG_I("waiting for %s to join%s", absent.n ? absent.text : "the first worker",
-              absent.refused);
+        snprintf(whom, sizeof whom, "waiting for %s to join",
+                 absent.n ? absent.text : "the first worker");
+        if (is_due(l, wait_ns, whom, absent.refused[0], &seconds))
+            LOG_I("%s, %" PRId64 " s so far%s", whom, seconds, absent.refused);
         return;
     }
     int *missing = calloc((size_t)r->plan->n_members, sizeof *missing);
@@ -102,17 +137,18 @@ static void log_missing(struct service *s, struct run *r, int64_t wait_ns)
             add_name(&late, s, r->plan->member[i], "");
     pthread_mutex_unlock(&s->lock);
     end_names(&late);
-    if (late.n > 0)
-        LOG_W("step %" PRId64 " waits for %s%s", step, late.text, late.refused);
+    snprintf(whom, sizeof whom, late.n ? "step %" PRId64 " waits for %s" : "", step, late.text);
+    if (is_due(l, wait_ns, whom, late.refused[0], &seconds) && late.n > 0)
+        LOG_W("%s, %" PRId64 " s so far%s", whom, seconds, late.refused);
     free(missing);
 }
 
-static void log_present_run(struct service *s, int64_t wait_ns)
+static void log_present_run(struct service *s, int64_t wait_ns, struct wait_line *l)
 {
     int ended;
     struct run *r = service_run(s, &ended);
     if (!r || (!ended && !handover_is_stopped(r->store)))
-        log_missing(s, r, wait_ns);
+        log_missing(s, r, wait_ns, l);
     run_unref(r);
 }
 
@@ -137,6 +173,7 @@ void *wait_lines_main(void *arg)
 {
     struct service *s = arg;
     struct service_pace pace;
+    struct wait_line line = {.text = ""};
     int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
     int64_t line_ns = clock_deadline_ns(ms), look_ns = clock_deadline_ns(PULSE_LOOK_MS);
     pthread_mutex_lock(&s->lock);
@@ -148,7 +185,7 @@ void *wait_lines_main(void *arg)
         *(says ? &line_ns : &look_ns) = clock_deadline_ns(says ? ms : PULSE_LOOK_MS);
         pthread_mutex_unlock(&s->lock);
         if (says) {
-            log_present_run(s, ms * 1000000);
+            log_present_run(s, ms * 1000000, &line);
         } else {
             service_pace(s, &pace);
             if (pace.is_slow)

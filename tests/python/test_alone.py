@@ -169,7 +169,7 @@ class Alone(harness.Test):
         self.terminate(job.ps, 60, 143)
         job.workers[0].kill()
         self.assertRegex(job.ps[0].output(),
-                         "claimed from worker-alone@.*[(]term 1[)], .* has term 2")
+                         "claimed from worker-alone@.*[(]term 1[)]: .* has term 2")
         self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]
         self.assertGreaterEqual(step, 13)  # the base of the worker's step 14

@@ -297,7 +297,7 @@ class Coordinate(harness.Test):
         for member in range(2):
             self.stay(joined[member], member)
         self.removes(1)
-        self.ps.wait_line(r"generation 1\.2 from step 0: 1 workers, 1 servers")
+        self.ps.wait_line(r"generation 1\.2 from step 0: 1 worker, 1 server")
 
     def test_unreachable_server_removed(self):
         """A server joined and calls ps 0, but no process listens at its address. After its removal

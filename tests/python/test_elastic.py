@@ -50,7 +50,7 @@ class Elastic(harness.Test):
         job.workers[0].wait_line(r"global step")
         joiner = self.join(job, "a")
         job.gate.open()
-        joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
+        joiner.wait_line(r" worker:1 joined as worker 1 of 2 at step \d+")
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 2 workers, 1 server")
         joiner.wait_line("training step")  # a joiner that has made no step would exit at once
         joiner.stop(signal.SIGTERM, status=0)

@@ -65,7 +65,7 @@ class JobOver(harness.Test):
             worker.wait()
         late.wait_line("the job is done, .* but the file of this worker's --export is missing")
         for worker in waits:
-            worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s", 40)
+            worker.wait_line(r"waiting for ps:0 .*, 1[1-9] s so far", 40)
             self.assertNotIn("the job is done", worker.output(), worker.name)
             if worker.name in remedy:
                 worker.wait_line("ps:0 .* has not answered since this worker was started" +

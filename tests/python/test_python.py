@@ -189,7 +189,7 @@ class Members(unittest.TestCase):
             return process
         for how in "n_workers=1", "join=True":
             silent, shown, default = start("weir.log(None)", how), start(show, how), start("", how)
-            line = r"waiting for ps:0 \(%s\) since \d+ s: " % address
+            line = r"waiting for ps:0 \(%s\), \d+ s so far: " % address
             self.assertRegex(default.stderr.readline(), "^weir: .*" + line)
             self.assertRegex(shown.stdout.readline(), line)
             for process in silent, shown:
@@ -210,7 +210,7 @@ class Members(unittest.TestCase):
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             self.assertRegex(process.stderr.readline(),
-                             r"^weir: waiting for worker 1 \(never joined\), \d+ s$")
+                             r"^weir: waiting for worker 1 \(never joined\), \d+ s so far$")
             with weir.Member(ps_hosts=cluster.ps_hosts[0], n_workers=2, task_index=1,
                              train_steps=2) as m:
                 m.param("w", (1,))

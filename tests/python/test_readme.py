@@ -89,7 +89,7 @@ class Readme(harness.Test):
         their lines."""
         command, few = self.commands(20000000)
         shown = re.findall(r"worker:0 (waiting for worker 1 \(no connection for |"
-                           r"the wait for worker 1 \()", self.section())
+                           r"the wait for worker 1 is over)", self.section())
         self.assertEqual(len(shown), 2)
         self.assertIn("--save_steps=500", command)
         command = command.replace("--save_steps=500", "--save_steps=10")
@@ -99,7 +99,7 @@ class Readme(harness.Test):
         workers[1].kill()
         workers[0].wait_line(re.escape(shown[0]))
         workers[1] = self.shell("worker 1 again", few[1])
-        workers[0].wait_line(re.escape(shown[1]) + ".* is over")
+        workers[0].wait_line(re.escape(shown[1]) + r" after \d+ s")
         ps.kill()
         ps = self.shell("ps again", command)
         ps.wait_line("resumes from step ")

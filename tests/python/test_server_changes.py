@@ -86,8 +86,9 @@ class ServerChanges(generations.Test):
             self.join(job)
             job.gate.open()
             m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
-                                    r"move to it \(generation 1\.2, %d servers\)" %
+                                    r"move to it \(generation 1\.2, %d servers?\)" %
                                     (n_ps, n_ps + 1))
+            job.ps[n_ps].wait_line(r" ps:%d generation 1\.2 from step" % n_ps)
             self.assertGreaterEqual(int(m.group(1)), 9)
             self.assertGreater(int(m.group(2)), 0)
             self.check(job)
@@ -118,7 +119,7 @@ class ServerChanges(generations.Test):
             job.gate.open()
             job.ps[1].wait(20)
             job.ps[0].wait_line(r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in \d+ chunks move "
-                                r"to the other servers \(generation 1\.2, %d servers\)" %
+                                r"to the other servers \(generation 1\.2, %d servers?\)" %
                                 (n_ps - 1))
             self.check(job)
 

@@ -83,7 +83,7 @@ class SlowLink(harness.Test):
         joined = self.slow_join(job, 40)
         joined.stop(seconds=30)
         self.assertIn("before the transfer was cancelled", joined.output())
-        self.assertNotIn("MB received from", joined.output())  # it did not wait for its chunks
+        self.assertNotIn("MB, received from", joined.output())  # it did not wait for its chunks
         job.workers[0].wait_line("training step 59 done", 60)
         self.check(job)
 
@@ -102,8 +102,8 @@ class SlowLink(harness.Test):
         """A slow joiner receives all chunks, however rarely ps 0 receives its calls."""
         job = self.begin()
         joined = self.slow_join(job, 150)
-        joined.wait_line(r"chunks, .* MB received from " + self.hosts[0], 60)
-        joined.wait_line(r"chunks, .* MB received from " + self.hosts[1], 60)
+        joined.wait_line(r"chunks, .* MB, received from " + self.hosts[0], 60)
+        joined.wait_line(r"chunks, .* MB, received from " + self.hosts[1], 60)
         self.net.limit(2, 0, to=True)
         self.check(job)
         joined.wait(60)

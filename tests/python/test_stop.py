@@ -180,7 +180,7 @@ class Stop(generations.Test):
             job.start_ps(0)
             ends, stays = self.members(job, does, "stays")
             self.assertNotEqual(ends.wait(60, status=None), 0)
-            job.ps[0].wait_line(r"generation 1\.\d+ from step \d+: 1 workers, 1 servers")
+            job.ps[0].wait_line(r"generation 1\.\d+ from step \d+: 1 worker, 1 server")
             self.assertIn("worker 0 requests to leave", job.ps[0].output())
             seen = len(stays.lines)
             harness.until(lambda n=seen, m=stays: len(m.lines) > n + 20, "the other member trains")

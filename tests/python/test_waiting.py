@@ -48,28 +48,28 @@ class Waiting(Looks, harness.Test):
         text = job.ctl("status")
         self.assertRegex(text, r"(?m)^ps:0: generation 1\.1, waiting, step 0 of 100000 \(sync\); "
                                r"0\.0 steps/s")
-        self.assertRegex(text, r"(?m)^waiting for %s, \d+ s$" % whom)
+        self.assertRegex(text, r"(?m)^waiting for %s, \d+ s so far$" % whom)
         self.assertRegex(text, r"(?m)^model small: \d+ parameters, \d+ elements in 1 chunk; ")
         self.assertRegex(job.ps[0].output(), "elements in 1 chunk; 2 workers, ")
         self.assertRegex(job.workers[0].output(), r"parameters in 1 chunk; 1 tower, ")
         page = json.loads(self.page(port, "/status.json"))
         self.assertEqual((page["state"], page["steps_per_s"], page["images_per_s"]),
                          ("waiting", 0, 0))
-        self.assertRegex(page["waiting"], r"^waiting for %s, \d+ s$" % whom)
+        self.assertRegex(page["waiting"], r"^waiting for %s, \d+ s so far$" % whom)
         self.assertRegex(self.page(port, "/healthz"), r"^ok: training, step 0; waiting for %s, "
-                         r"\d+ s$" % whom)
+                         r"\d+ s so far$" % whom)
         self.assertEqual(page["job"]["model"], "small")
         self.assertTrue(page["job"]["data"]["name"])
         self.assertRegex(self.page(port, "/metrics"),
                          r'(?m)^weir_ps_waiting_seconds\{for="%s"\} [0-9.]+$' % whom)
-        job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        job.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
         metric = r'(?m)^weir_worker_waiting_seconds\{for="%s"\} [0-9.]+$' % whom
         harness.until(lambda: re.search(metric, self.page(own, "/metrics")),
                       "the worker's metrics name the worker that it waits for")
         self.assertRegex(self.page(own, "/healthz"), r"^ok: training, step 1; waiting for %s, "
-                         r"\d+ s$" % whom)
+                         r"\d+ s so far$" % whom)
         job.start_worker(1, MS).wait_line("training step 2 done")
-        job.workers[0].wait_line(r"the wait for worker 1 \(.*\) is over")
+        job.workers[0].wait_line(r"the wait for worker 1 \(never joined\) is over after \d+ s")
         doc = self.until_status(job, lambda d: d["state"] == "training")
         self.assertIsNone(doc["waiting"])
         self.until_status(job, lambda d: d["steps_per_s"] > 0)
@@ -87,7 +87,8 @@ class Waiting(Looks, harness.Test):
         job.workers[1].kill()
         whom = r"worker 1 \(no connection for \d+ s\)"
         doc = self.waits_for(job, whom)
-        job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        job.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
+        job.ps[0].wait_line(r"step \d+ waits for worker 1 \(.*\), \d+ s so far$")
         self.assertEqual((doc["state"], doc["steps_per_s"]), ("waiting", 0))
         self.assertRegex(self.page(port, "/metrics"),
                          r'(?m)^weir_ps_waiting_seconds\{for="worker 1"\} [0-9.]+$')
@@ -103,7 +104,7 @@ class Waiting(Looks, harness.Test):
         job.ps[0].wait_line("worker 0 joined")
         job.start_worker(1, "--seed=77").wait(60, 1)
         job.workers[0].wait_line(r"waiting for worker 1 \(refused \d+ s ago: another job: "
-                                 r"--seed: .*\), \d+ s$")
+                                 r"--seed: .*\), \d+ s so far$")
         job.kill()
 
     def test_hanging_worker_named(self):
@@ -111,7 +112,7 @@ class Waiting(Looks, harness.Test):
         job.workers[1].wait_line("training step 2 done")
         with harness.paused(job.workers[1]):
             whom = r"worker 1 \(connected; its part of step \d+ is missing\)"
-            job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+            job.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
         self.waits_for_none(job)
         job.kill()
 
@@ -123,7 +124,7 @@ class Waiting(Looks, harness.Test):
                                flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
         job.workers[1].wait_line("training step 2 done")
         whom = r"worker 1 \(connected; its part of (the validation at )?step \d+ is missing\)"
-        line, n = r"(?m)waiting for %s, \d+ s$" % whom, 0
+        line, n = r"(?m)waiting for %s, \d+ s so far$" % whom, 0
         over = "the wait for worker 1 "
 
         def look():
@@ -145,9 +146,9 @@ class Waiting(Looks, harness.Test):
     def test_absent_servers_named(self):
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         worker = job.start_worker(0, MS)
-        worker.wait_line(r"waiting for ps:0 \(%s\) since \d+ s: " % job.ps_hosts[0])
+        worker.wait_line(r"waiting for ps:0 \(%s\), \d+ s so far: " % job.ps_hosts[0])
         job.start_ps(0)
-        line = r"waiting for ps:1 \(%s, no connection\), \d+ s$" % job.ps_hosts[1]
+        line = r"waiting for ps:1 \(%s, no connection\), \d+ s so far$" % job.ps_hosts[1]
         worker.wait_line(line)
         job.start_ps(1)
         worker.wait_line("training step 2 done")
@@ -163,9 +164,9 @@ class Waiting(Looks, harness.Test):
         worker = job.start_worker(0, MS)
         worker.wait_line("training step 2 done")
         with harness.paused(job.ps[1]):
-            worker.wait_line(r"waiting for ps:1 \(%s, no (answer|connection)\), \d+ s$" %
+            worker.wait_line(r"waiting for ps:1 \(%s, no (answer|connection)\), \d+ s so far$" %
                              job.ps_hosts[1])
-        worker.wait_line(r"the wait for ps:1 \(.*\) is over")
+        worker.wait_line(r"the wait for ps:1 is over after \d+ s")
         self.assertNotIn("waiting for ps:0", worker.output())
         job.kill()
 
@@ -194,13 +195,13 @@ class Region(Looks, regions.Test):
         a, _ = self.begin(steps=100000, n_workers=1, late=(1,))
         parent = self.parents.ps_hosts[0]
         whom = r"region 1 \(never joined\) of the parent group \(%s\)" % parent
-        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        a.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
         self.waits_for(a, whom)
         self.regions[1].start(self.region_flags[1])
         a.workers[0].wait_line(r"\(global step: 100\)")
         self.parents.ps[0].kill()
         whom = r"ps:0 of the parent group \(%s, no connection\)" % parent
-        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        a.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
         self.waits_for(a, whom)
         for job in self.regions:
             job.kill()
@@ -210,7 +211,7 @@ class Region(Looks, regions.Test):
         self.parents.ps[0].kill()
         a.start(self.region_flags[0])
         whom = r"ps:0 of the parent group \(%s, no connection\)" % self.parents.ps_hosts[0]
-        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        a.workers[0].wait_line(r"waiting for %s, \d+ s so far$" % whom)
         self.waits_for(a, whom)
         a.kill()
 

@@ -133,8 +133,8 @@ class Shows(Weirctl):
         self.assertGreaterEqual(self.refused(doc, 1)["ago_s"], 0)
         self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
                          r"(?m)^worker 1 was refused \d\S* \S+ ago: " + why)
-        job.ps[0].wait_line(r"waiting for worker 1 \(.*\) to join; worker 1 was refused \d+ s "
-                            "ago: " + why)
+        job.ps[0].wait_line(r"waiting for worker 1 \(.*\) to join, \d+ s so far; worker 1 was "
+                            r"refused \d+ s ago: " + why)
         job.start_worker(1, "--fault_push_delay_ms=2").wait_line("training step 2 done")
         self.assertIsNone(self.refused(self.json(job.ps_hosts, "members"), 1))
         self.assertEqual(len(re.findall("worker 1 from .* refused: ", job.ps[0].output())), 1)
@@ -231,7 +231,7 @@ class Errors(Weirctl):
         job = self.job(n_ps=1, n_workers=1)
         job.ps_hosts = ["a..b:2222"]
         worker = job.start_worker(0)
-        worker.wait_line(r"waiting for ps:0 \(a\.\.b:2222\) since \d+ s: the host name 'a\.\.b' "
+        worker.wait_line(r"waiting for ps:0 \(a\.\.b:2222\), \d+ s so far: the host name 'a\.\.b' "
                          r"cannot be resolved: \w")
         worker.kill()
         self.assertNotIn("C-ares", err + worker.output())
