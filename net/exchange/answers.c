@@ -166,7 +166,7 @@ static bool fits_table(const struct link *l, const struct net_piece *p)
 
 static bool is_summed(const struct link *l, const struct net_piece *p)
 {
-    return !p->shared_offset && (p->crc32c != 0 || !l->arena);
+    return !p->shared_offset && (p->crc32c != 0 || link_is_summed(l));
 }
 
 static enum status check_sum(const struct link *l, const struct net_piece *p, uint32_t crc)

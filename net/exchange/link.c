@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "net/exchange/exchange_requests.h"
 #include "net/exchange/wire_auto.h"
+#include "net/security/security.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
 #include <stdbool.h>
@@ -63,6 +64,11 @@ bool link_idle(const struct link *l)
     return !l->calling && l->n_users == 0;
 }
 
+bool link_is_summed(const struct link *l)
+{
+    return !l->arena && !security_has_tls();
+}
+
 /* Returns true if the link may send a frame now and the queued requests are worth one; eager: even
  * a small frame is. The caller holds the lock. */
 static bool can_send(const struct link *l, bool eager)
@@ -85,7 +91,7 @@ void link_pump(struct link *l, bool eager)
     l->send_begin_ns = trace_begin();
     l->send_chunk = items[0].chunk;
     l->send_step = (int64_t)items[0].step;
-    for (int i = 0; i < batch.n && !l->arena; i++)
+    for (int i = 0; i < batch.n && link_is_summed(l); i++)
         if (!items[i].shared_offset)
             items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
     bidi_send(&l->stream, send_queue_frame(&batch));

@@ -79,6 +79,9 @@ void link_close(struct link *l); /* closes the channel; no call may be active */
 /* Closes and frees the link, whose last callback must have returned. */
 void link_destroy(struct link *l);
 bool link_idle(const struct link *l); /* under x->lock */
+/* Returns true if payloads have checksums: the server is on another host, and no TLS checks its
+ * bytes. */
+bool link_is_summed(const struct link *l);
 /* Starts the join that the session orders. The functions below carry out the session's other
  * actions. */
 void link_join(struct link *l, const struct session_action *a);

@@ -137,8 +137,11 @@ void net_stream_close(struct net_stream *stream, const char *why);
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);
 /* Returns true if the stream's member and this server read each other's memory. Then both are on
- * one host, and payloads to the member need no checksum (crc32c 0). */
+ * one host. */
 bool net_stream_is_local(const struct net_stream *stream);
+/* Returns true if payloads have checksums: the member is not local, and no TLS checks its bytes.
+ * Otherwise crc32c may be 0. */
+bool net_stream_is_summed(const struct net_stream *stream);
 const char *net_stream_peer(const struct net_stream *stream);
 /* Stores the handler's own pointer (the member that the stream belongs to); NULL at first. */
 void net_stream_set_user(struct net_stream *stream, void *user);

@@ -18,6 +18,7 @@
 #include "net/rpc/bidi.h"
 #include "net/rpc/send_queue.h"
 #include "net/rpc/server_impl.h"
+#include "net/security/security.h"
 #include <grpc/support/alloc.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -272,7 +273,8 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
         return ST_CANCELLED;
     int64_t begin = trace_begin();
     s->local = piece->shared && find_segment(s, head);
-    if (piece->shared_offset || (s->local && piece->crc32c == 0 && piece->payload.bytes > 0)) {
+    bool is_unsummed = piece->crc32c == 0 && !net_stream_is_summed(s);
+    if (piece->shared_offset || (is_unsummed && piece->payload.bytes > 0)) {
         there = *piece;
         there.unsummed = 1;
         piece = &there;
@@ -532,6 +534,11 @@ void net_stream_close(struct net_stream *s, const char *why)
 bool net_stream_is_local(const struct net_stream *s)
 {
     return s->local;
+}
+
+bool net_stream_is_summed(const struct net_stream *s)
+{
+    return !s->local && !security_has_tls();
 }
 
 const char *net_stream_peer(const struct net_stream *s)

@@ -63,8 +63,8 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    bool unsummed; /* not a field on the wire: crc32c is 0, which is valid because the peer is on
-                      this host, or the payload was passed by reference */
+    bool unsummed; /* not a field on the wire: crc32c is 0, which is valid by TLS, if the peer is
+                      on this host, or if the payload was passed by reference */
     /* dtype of the payload, or (PULL) of the requested version; the decoder does not check it */
     enum dtype dtype;
     char why[FRAME_MAX_WHY + 1];

@@ -90,8 +90,8 @@ void store_admit(struct store *s, int member, uint64_t incarnation);
  * nothing in other modes. */
 void store_leave(struct store *s, int member);
 
-/* Adds checksums to later answers. At first answers have none, since members on this host need
- * none. */
+/* Adds checksums to later answers. At first answers have none, since members on this host, and
+ * those by TLS, need none. */
 void store_sum(struct store *s);
 
 /* Handles one piece. `from` is the caller's number for its stream; if a piece is repeated, the

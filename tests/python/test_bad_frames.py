@@ -5,6 +5,7 @@ import array
 import struct
 import unittest
 
+import certs
 import harness
 from harness import crc32c
 from test_wire import WHY_NOT, generate
@@ -26,8 +27,7 @@ class Case(harness.Test):
     def setUp(self):
         super().setUp()
         self.server_job = self.job(n_workers=1)
-        self.ps = self.server_job.start_ps(0)
-        self.channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
+        self.channel = self.open(self.server_job)
         self.addCleanup(harness.keep(self.channel).close)
         pb = self.pb
         self.join_call = self.channel.unary_unary(
@@ -36,6 +36,11 @@ class Case(harness.Test):
             "/weir.v1.Weir/Leave", pb.LeaveRequest.SerializeToString, pb.LeaveReply.FromString)
         self.stream_call = self.channel.stream_stream(
             "/weir.v1.Weir/Exchange", lambda raw: raw, pb.Frame.FromString)
+
+    def open(self, job):
+        """Starts the server; returns a channel to it."""
+        self.ps = job.start_ps(0)
+        return grpc.insecure_channel(job.ps_hosts[0])
 
     def join_request(self, **changes):
         pb = self.pb
@@ -95,15 +100,16 @@ class Case(harness.Test):
         for word in words:
             self.assertRegex(text, word)
 
-    def finish(self):
+    def finish(self, crc=None):
         """Checks that the server applies the right frame, and has counted none of the refused
-        ones."""
-        answer = self.exchange(self.piece("PUSH", 0, GRADIENT))
+        ones; returns the server's answer."""
+        answer = self.exchange(self.piece("PUSH", 0, GRADIENT, crc=crc))
         self.assertEqual(answer.kind, self.pb.Piece.APPLIED, answer)
         self.assertEqual(struct.unpack("<6f", answer.payload), tuple(i - 0.5 for i in range(6)))
         self.leave_call(self.pb.LeaveRequest(member=MEMBER, incarnation=INCARNATION, done=True),
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
+        return answer
 
 
 class BadFrames(Case):
@@ -161,6 +167,20 @@ class BadFrames(Case):
     def test_bytes_that_are_no_protobuf_refused(self):
         for raw in (b"\xff" * 40, b"\x22\xff\xff\xff\xff\x0f", b"\x22\x10\x08\x02"):
             self.refused(self.send(raw))
+
+
+class Tls(Case):
+    def open(self, job):
+        own = certs.for_job(self.path("certs"))
+        self.ps = job.start_ps(0, *own.flags("ps"))
+        read = [harness.read_bytes(own.path(name))
+                for name in ("ca.pem", "worker.key", "worker.pem")]
+        return grpc.secure_channel(job.ps_hosts[0], grpc.ssl_channel_credentials(*read))
+
+    def test_payloads_by_tls_need_no_checksum(self):
+        self.join()
+        self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, crc=1)), "crc")
+        self.assertEqual(self.finish(crc=0).crc32c, 0)
 
 
 class BadJoins(Case):

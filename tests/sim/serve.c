@@ -99,6 +99,11 @@ bool net_stream_is_local(const struct net_stream *s)
     return 0;
 }
 
+bool net_stream_is_summed(const struct net_stream *s)
+{
+    return true;
+}
+
 const char *net_stream_peer(const struct net_stream *s)
 {
     return sim.node[s->client].name;
