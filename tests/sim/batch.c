@@ -21,6 +21,7 @@ struct failure {
 struct shared {
     _Atomic uint64_t next; /* first seed that no process has reserved */
     _Atomic int64_t n_runs, n_events, n_ns, n_checks, n_failed;
+    _Atomic uint64_t digest; /* sum of those of all runs, each mixed with its seed */
     _Atomic int64_t faults[SIM_N_FAULTS], marks[SIM_N_MARKS];
     _Atomic int n_listed;
     struct failure failed[MAX_FAILED];
@@ -74,6 +75,7 @@ static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed
     sh->n_events += o.events;
     sh->n_ns += o.ns;
     sh->n_checks += o.checks;
+    sh->digest += rng_mix(o.digest ^ rng_mix(seed));
     for (int i = 0; i < SIM_N_FAULTS; i++)
         sh->faults[i] += o.faults[i] > 0;
     for (int i = 0; i < SIM_N_MARKS; i++)
@@ -177,11 +179,12 @@ static void report_progress(struct sim_batch *b, struct shared *sh)
 {
     double took = b->took > 0 ? b->took : 1e-9;
     printf(
-        "%lld schedules in %.1f s on %d cores, %.0f per second and core; %.0f events, %.0f checks, %.1f virtual s each; %lld failed\n",
+        "%lld schedules in %.1f s on %d cores, %.0f per second and core; %.0f events, %.0f checks, %.1f virtual s each; %lld failed; digest %016llx\n",
         (long long)sh->n_runs, took, b->jobs, (double)sh->n_runs / took / b->jobs,
         (double)sh->n_events / (double)(sh->n_runs + !sh->n_runs),
         (double)sh->n_checks / (double)(sh->n_runs + !sh->n_runs),
-        (double)sh->n_ns * 1e-9 / (double)(sh->n_runs + !sh->n_runs), (long long)sh->n_failed);
+        (double)sh->n_ns * 1e-9 / (double)(sh->n_runs + !sh->n_runs), (long long)sh->n_failed,
+        (unsigned long long)sh->digest);
     printf("schedules by kind of fault:");
     for (int i = 0; i < SIM_N_FAULTS; i++)
         if (sh->faults[i])
