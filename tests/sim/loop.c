@@ -1,5 +1,6 @@
 /* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that events
- * of equal times occur in every order. The next run uses the blocks of memory again. */
+ * of equal times occur in every order. Events from `horizon` on, mostly deadlines, wait in a list
+ * without an order until the heap is empty. The next run uses the blocks of memory again. */
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
 #include <stdarg.h>
@@ -13,9 +14,11 @@ struct entry {
     unsigned __int128 key; /* time, then tie: they are compared without a branch */
     struct sim_event *event;
 };
-static struct entry *heap;
-static int n_heap, heap_room;
+static struct entry *heap, *late;
+static int n_heap, heap_room, n_late, late_room;
+static int64_t horizon;
 
+enum { NEAR_MS = 1500 }; /* time from the first event to the horizon */
 enum { BLOCK_BYTES = 1 << 20, MAX_BLOCKS = 512 };
 static char *blocks[MAX_BLOCKS];
 static int block;
@@ -49,18 +52,36 @@ void *sim_copy(const void *from, size_t bytes)
 
 void sim_loop_reset(void)
 {
-    n_heap = 0;
+    n_heap = n_late = 0;
+    horizon = 0;
     block = 0;
     block_used = 0;
 }
 
+/* Makes room for one more entry. */
+static struct entry *grow(struct entry *list, int n, int *room)
+{
+    if (n < *room)
+        return list;
+    *room = *room ? *room * 2 : 1024;
+    list = realloc(list, (size_t)*room * sizeof *list);
+    CHECK(list);
+    return list;
+}
+
+static int64_t time_of(struct entry e)
+{
+    return (int64_t)(e.key >> 64);
+}
+
 static void push(struct entry e)
 {
-    if (n_heap == heap_room) {
-        heap_room = heap_room ? heap_room * 2 : 1024;
-        heap = realloc(heap, (size_t)heap_room * sizeof *heap);
-        CHECK(heap);
+    if (time_of(e) >= horizon) {
+        late = grow(late, n_late, &late_room);
+        late[n_late++] = e;
+        return;
     }
+    heap = grow(heap, n_heap, &heap_room);
     int i = n_heap++;
     for (; i > 0 && e.key < heap[(i - 1) / 4].key; i = (i - 1) / 4)
         heap[i] = heap[(i - 1) / 4];
@@ -96,6 +117,19 @@ static struct entry pop(void)
     return top;
 }
 
+/* Moves the horizon, and the events before it to the heap, which is empty. */
+static void pass_horizon(void)
+{
+    int64_t first = INT64_MAX;
+    int n = n_late;
+    for (int i = 0; i < n; i++)
+        first = time_of(late[i]) < first ? time_of(late[i]) : first;
+    horizon = first + NEAR_MS * SIM_MS;
+    n_late = 0;
+    for (int i = 0; i < n; i++)
+        push(late[i]);
+}
+
 void sim_repost(struct sim_event *e, int64_t delay)
 {
     int64_t at = sim.now + (delay > 0 ? delay : 0);
@@ -114,10 +148,12 @@ struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
 
 struct sim_event *sim_next(void)
 {
+    if (n_heap == 0 && n_late > 0)
+        pass_horizon();
     if (n_heap == 0)
         return NULL;
     struct entry e = pop();
-    sim.now = (int64_t)(e.key >> 64);
+    sim.now = time_of(e);
     sim.n_events++;
     sim_digest((uint64_t)sim.now ^ (uint64_t)e.event->kind << 56 ^
                (uint64_t)(e.event->node + 1) << 48);
