@@ -1,6 +1,6 @@
 /* checkpoint/history.h - the history that a folder's job continues, as ps 0 records it in the third
  * line of the folder's file `servers`. It identifies checkpoints of an abandoned history, which may
- * reappear: a file server may show them late, or a damaged one may become readable.
+ * reappear: a file server may show them late, or a damaged checkpoint may become readable.
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none: a file that cannot be read has no history. */

@@ -25,7 +25,8 @@
 
 enum {
     COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1,
-    MAX_VALUES = 256, /* JSON values in a worker's text on its data: an object of 16 strings */
+    /* limit on the JSON values in a worker's description of its data: an object of 16 strings */
+    MAX_VALUES = 256,
 };
 
 enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
@@ -249,7 +250,7 @@ static bool mode_differs(const struct net_job *a, const struct net_job *b, char 
 static bool steps_differ(const struct net_job *job, const struct net_job *other, char *why,
                          size_t n)
 {
-    /* `other` has as many local steps: the optimizers were compared */
+    /* `other` has the same number of local steps: optim_differs() has compared that */
     int steps = job_local_steps(job);
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     if (job_steps_follow(job, other))
@@ -272,7 +273,7 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
                                  const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
-    /* `other` has as many local steps, once the optimizers were compared */
+    /* `other` has the same number of local steps once the optimizers have been compared */
     int steps = job_local_steps(job);
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
@@ -404,8 +405,8 @@ static bool columns_differ(const char *had, const char *has, char *what, size_t 
     return differ;
 }
 
-/* Returns true if the samples may differ, so that the names of columns have to agree: equal samples
- * may have columns of other names. If each worker has its own part, its samples are not
+/* Returns true if the samples may differ. Then the names of columns have to agree; equal samples
+ * may have columns with other names. If each worker has its own part, its samples are not
  * compared. */
 static bool data_may_differ(const struct job_data *had, const struct job_data *has)
 {

@@ -46,9 +46,9 @@ struct checkpoint_keep {
     bool (*needs)(void *ctx, struct checkpoint_id id);
     void *ctx;
 };
-/* Removes this server's parts that do not stay, and its unfinished files. A part is this server's
- * if it was written at this address, or for this ps 0 at any address. Files of a higher epoch stay;
- * parts of an earlier epoch stay until `kept` has an entry. */
+/* Removes this server's parts that are not to be kept, and its unfinished files. A part is this
+ * server's if it was written at this address, or for this ps 0 at any address. Files of a higher
+ * epoch stay; parts of an earlier epoch stay until `kept` has an entry. */
 enum status checkpoint_parts_clean(const char *folder, const char *address,
                                    const struct checkpoint_keep *keep);
 

@@ -173,7 +173,7 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     struct checkpoint_manifest_place *list = NULL;
     enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
-        /* checked last: an empty list may be of another folder */
+        /* checked after the listing: an empty list may mean that this is another folder */
         st = checkpoint_folder_is(folder, id);
     if (st == ST_OK)
         *out = list;

@@ -93,7 +93,7 @@ static const char *expand(const char *p, const char *end, struct name name, stru
     return wrong;
 }
 
-/* Returns the comma after one name, which is outside of brackets. */
+/* Returns the comma that ends a name: the next comma outside of brackets. */
 static const char *name_end(const char *p)
 {
     for (int inside = 0; *p && (*p != ',' || inside); p++)

@@ -11,7 +11,7 @@
 
 /* Writes HELP and TYPE. type: "counter" (its name ends in _total), "gauge" or "histogram". */
 void metrics_family(FILE *f, const char *name, const char *type, const char *help);
-/* Writes one value. labels: name, value, name, value ... NULL; or NULL. */
+/* Writes one value. labels: names and values in turn, ended by NULL; NULL: no labels. */
 void metrics_value(FILE *f, const char *name, const char *const *labels, double value);
 /* Writes the family and its only value. */
 void metrics_gauge(FILE *f, const char *name, const char *help, double value);

@@ -50,7 +50,7 @@ static int n_descriptors(void)
     while (readdir(d))
         n++;
     closedir(d);
-    return n - 3; /* ., .., and the folder's own */
+    return n - 3; /* without ., .. and the descriptor of the folder itself */
 }
 
 void metrics_process(FILE *f, const char *role, int64_t task)

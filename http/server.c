@@ -23,7 +23,7 @@ enum {
     LIFE_MS = 15000,
     TICK_MS = 1000,
     CPU_SHARE = 50,     /* the thread may use 1/50 of a core */
-    CPU_SAVED_MS = 250, /* CPU time that an idle server saves at most, for later requests */
+    CPU_SAVED_MS = 250, /* most CPU time that an idle server saves for later requests */
     MS = 1000000,       /* nanoseconds in a millisecond */
 };
 

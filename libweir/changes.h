@@ -5,7 +5,8 @@
 #include "libweir/weir_impl.h"
 #include <stdbool.h>
 
-/* Returns true if the change by own local steps may replace the values (arrays.c). */
+/* Returns true if the change by own local steps may be stored in the place of the values
+ * (arrays.c). */
 bool weir_changes_in_place(const struct weir *w);
 /* Computes the contribution of the parameter's elements [first, first + n): the difference between
  * the present values and `values`, which has n elements. */

@@ -96,7 +96,7 @@ struct weir {
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;
-    int invalid, began; /* this step no longer counts; the next step is the first after a start */
+    int invalid, began; /* invalid: this step no longer counts; began: next step follows a start */
     int collecting;     /* the last values have been requested */
     int n_within, n_pushing; /* calls that use the exchange (a start awaits their end); pushes */
     int begun;               /* a start has succeeded */

@@ -27,7 +27,7 @@ struct local {
     /* numbers of updates in which a parameter of a chunk had no gradient, see idle_of() */
     uint64_t *idle;
     struct crew crew;
-    double clip;          /* factor of this step's gradients; set between steps' pushes */
+    double clip; /* factor that clips this step's gradients; set before the step's first push */
     _Atomic float rate;   /* factor of the learning rate */
     pthread_mutex_t lock; /* guards the two fields below */
     int64_t *version;     /* [n_chunks] */

@@ -33,8 +33,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const float MOST_PARTS = 1.5f; /* measured: four workers with 0.5 each diverged, two with 0.7
-                                       * each did not */
+/* most that all workers' parts may add up to; measured: four workers with 0.5 each diverged, two
+ * with 0.7 each did not */
+static const float MOST_PARTS = 1.5f;
 
 /* Gradients that the steps of a chunk's round lack so far. */
 enum round_lacks {
@@ -93,7 +94,8 @@ static enum status rounds_start(void *ctx, struct net_start *out)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
         begin_round(r, i, own_pace_version(r, i, out->step));
-    if (r->part < 1 && out->place.has_outer) /* a worker may use the job's outer optimizer */
+    /* the job's outer optimizer counts; its rate may differ from this worker's flag */
+    if (r->part < 1 && out->place.has_outer)
         r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
         LOG_W(

@@ -17,7 +17,7 @@ struct node_config {
     int joining;         /* the server is not in the list of servers yet */
     const char *address; /* address of this server; borrowed for ever */
     const struct hosts *ps_hosts; /* borrowed for ever; joining: ps 0 at least */
-    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
+    int64_t save_steps, save_ms;  /* intervals of checkpoints, in steps and in time; 0: none */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
     int min_workers, serves;     /* see coordinator_start */

@@ -42,7 +42,7 @@ struct ps_options {
     int64_t max_model_bytes; /* limit for this server */
     const char *checkpoint_dir, *restore; /* NULL: none */
     int take_over;                        /* claim the folder although its owner is alive */
-    /* intervals between checkpoints; 0: none by steps, none by time */
+    /* intervals of checkpoints, in steps and in time; 0: none */
     int64_t save_steps, save_secs;
     int64_t keep_checkpoint_max;      /* 0: all */
     int64_t worker_timeout;           /* seconds */

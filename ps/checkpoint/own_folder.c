@@ -85,7 +85,8 @@ static bool add(struct own_folder *k, const struct checkpoint_part *part, int is
     return true;
 }
 
-/* Locks again after a wait for the disk. Returns false if the own_folder was destroyed. */
+/* Acquires the lock again after a wait for the disk. Returns false if the own_folder was
+ * destroyed. */
 static bool end_work(struct own_folder *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
@@ -101,7 +102,8 @@ static void begin_work(struct own_folder *k) RELEASES(k->lock)
 }
 
 /* Checks that the folder still has the known id: an empty list, or a missing file, may be due to a
- * folder that is not mounted. Only the thread calls it, which alone changes the id. */
+ * folder that is not mounted. Only the thread calls this function, and only the thread changes the
+ * id. */
 static enum status still_is(const struct own_folder *k)
 {
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;

@@ -31,13 +31,13 @@ enum status own_folder_create(const struct own_folder_config *cfg, struct own_fo
 void own_folder_destroy(struct own_folder *k, int64_t deadline_ns);
 /* Starts the work: the folder belongs to this server alone. Further calls do nothing. */
 void own_folder_begin(struct own_folder *k);
-/* Reads the folder's id again; `changed` follows. If the id is another one, the parts are read
+/* Reads the folder's id again; `changed` follows. If the id has changed, the parts are read
  * again. */
 void own_folder_reread_id(struct own_folder *k);
 /* Returns false while the id is being read; during this time the parts are unknown, too. */
 bool own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES]);
-/* Notes an order before it is carried out: so a sweep that was requested earlier, and is in
- * progress, removes no file of this order. */
+/* Notes an order before it is carried out. A sweep that was requested earlier, and is still in
+ * progress, then removes no file of this order. */
 void own_folder_note_order(struct own_folder *k, struct checkpoint_id ordered);
 void own_folder_add(struct own_folder *k, const struct checkpoint_part *written);
 /* Requests the removal of the parts that `keep` does not list; replaces a request that is still

@@ -32,13 +32,13 @@ struct coordinator_start {
     uint64_t incarnation;        /* random number of this process, not 0 */
     const char *address;         /* address of ps 0 */
     const struct hosts *servers; /* servers of the job at its start; ps 0 first */
-    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
+    int64_t save_steps, save_ms; /* intervals of checkpoints, in steps and in time; 0: none */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
-    int min_workers, serves;     /* 0: all at first, one later; serves: stay after the job */
-    int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
-    uint64_t epoch;              /* epoch of that claim, else of the folder's last claim; 0: none */
-    int64_t last_step;           /* step of the checkpoint to resume from; -1: none */
-    int has_all_steps;           /* the checkpoint has all steps of its job */
+    int min_workers, serves;    /* min_workers 0: all must join first; serves: stay after the job */
+    int has_folder, is_claimed; /* checkpoints are kept; this process has claimed the folder */
+    uint64_t epoch;             /* epoch of that claim, else of the folder's last claim; 0: none */
+    int64_t last_step;          /* step of the checkpoint to resume from; -1: none */
+    int has_all_steps;          /* the checkpoint has all steps of its job */
     int64_t done_ms; /* > 0: restarted; a finished job ends if no worker joins in this time */
     struct best_evaluation best; /* best evaluation, as recorded in the folder */
 };

@@ -12,8 +12,9 @@
 
 enum { FAILED_MS = 10000 };
 
-/* Finds the newest checkpoint or, if that is damaged where a server reads it, the newest one before
- * it. If --restore is set, a checkpoint of an earlier ps 0 counts only if --restore names it. */
+/* Finds the newest checkpoint or, if a server cannot read its part of that checkpoint, the newest
+ * one before it. If --restore is set, a checkpoint of an earlier ps 0 counts only if --restore
+ * names it. */
 static enum status find(struct coordinator_disk *d, struct coordinator_disk_request *o,
                         struct checkpoint_restore **out, const char **mark)
 {

@@ -170,8 +170,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
     }
 }
 
-/* Keeps a plan in place of the oldest kept one, but never replaces the plan that the next plans are
- * made from, nor that of a checkpoint being written. */
+/* Keeps a plan in place of the oldest kept one, but never replaces the plan from which the next
+ * plans are made, nor the plan of a checkpoint that is being written. */
 static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
 {
     struct coordinator_plan_view v;

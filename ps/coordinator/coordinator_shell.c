@@ -59,7 +59,7 @@ static void reply_to(struct coordinator_shell *l, const struct coordinator_actio
     else if (a->server < 0)
         snprintf(reply.refused, sizeof reply.refused, "%s", a->text);
     if (with_plan && net_plan_copy(l->plan, &reply.plan) != ST_OK)
-        reply.plan = NULL; /* the next reply includes it */
+        reply.plan = NULL; /* the next reply includes the plan */
     if (a->call & OWN_CALLS) {
         pthread_mutex_lock(&l->lock);
         int waits = a->call == l->own.call && !l->own.answered;

@@ -39,7 +39,7 @@ struct coordinator_shell_config {
     const char *folder_id;       /* id of the folder, borrowed for ever; empty: none */
     const struct hosts *hosts;   /* hosts of --ps_hosts, borrowed for ever */
     const struct hosts *servers; /* servers at the job's start; borrowed for create */
-    int64_t save_steps, save_ms; /* intervals between checkpoints; 0: none by steps, none by time */
+    int64_t save_steps, save_ms; /* intervals of checkpoints, in steps and in time; 0: none */
     int keep;                    /* number of checkpoints kept; 0: all */
     const char *restore_path;    /* path of --restore, borrowed for ever; NULL: not given */
     struct checkpoint_restore *restore; /* checkpoint to resume from, owned; NULL: none */
@@ -86,8 +86,8 @@ enum status coordinator_plans_first_join(struct coordinator_shell *l, const stru
 void coordinator_shell_control(struct coordinator_shell *l, const struct net_control *request,
                                uint64_t call);
 void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call);
-/* Makes a control call of ps 0's own follower, like peer_client_control: one at a time, ended by
- * cancel. */
+/* Carries out a control call of ps 0's own follower, like peer_client_control. There is one call at
+ * a time; coordinator_shell_cancel ends it. */
 enum status coordinator_shell_call(void *l, const struct net_control *request, int64_t deadline_ms,
                                    struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_shell_cancel(void *l);

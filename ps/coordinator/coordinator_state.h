@@ -58,7 +58,7 @@ enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOV
 
 struct coordinator_worker {
     uint64_t incarnation;
-    uint64_t removed; /* incarnation that an operator removed */
+    uint64_t removed; /* incarnation of the process that an operator removed */
     int8_t in_plan, waits, joined, leaving, failed, done, spoke, asked;
     int8_t wanted;     /* the worker asked to join before the plan named it */
     int8_t remove;     /* an operator asked to remove any process of this index */

@@ -218,7 +218,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
         coordinator_wake_at(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
             drop_next_best(c, out);
-        /* the last step: a checkpoint in this generation can save it */
+        /* a checkpoint in this generation can save the last step */
         else if (c->phase == PHASE_RUNNING)
             s->next.generation = c->generation;
     }
@@ -229,7 +229,7 @@ void evaluation_best_recorded(struct coordinator_state *c, const struct coordina
 {
     struct evaluation_state *s = &c->eval;
     s->op = 0;
-    c->number++; /* the list of kept checkpoints may have changed */
+    c->number++; /* the servers need a new reply: the list of kept checkpoints may have changed */
     if (e->st == ST_REFUSED)
         coordinator_fence(c, 0, out);
     bool is_next = s->next.known && s->next.generation == s->ordered.generation &&

@@ -240,8 +240,8 @@ static void keep(struct coordinator_worker *w, struct failure_detector_census *c
 }
 
 /* Keeps the late workers that cannot reach a server if no worker reaches that server: a log line
- * then names the server, and no worker is dropped. If other workers stay or join, or have made all
- * steps, this does not apply. */
+ * then names the server, and no worker is dropped. Does nothing if other workers stay or join, or
+ * have made all steps. */
 static void spare_unreached(struct coordinator_state *c, struct failure_detector_census *census)
 {
     int n = 0, slot = -1;

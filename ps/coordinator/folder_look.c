@@ -16,9 +16,9 @@ struct look_job {
 };
 
 /* Determines whether the newest checkpoint has all steps of its job, and whether ps 0 has ended. A
- * folder without a lease never belonged to a ps 0: it is this server's own. Reading a checkpoint
- * is slow, and a server with a store asks again and again. It uses the answer only if ps 0 has
- * ended. */
+ * folder without a lease never belonged to a ps 0: it is this server's own. Reading a checkpoint is
+ * slow, and a server with a store asks again and again. Such a server uses the answer only if ps 0
+ * has ended. */
 static void look_at_steps(struct folder_look *look)
 {
     struct checkpoint_restore *r = NULL;

@@ -75,7 +75,7 @@ struct follower_event {
     X(SETTLE)  /* drop the stores of generations before `generation` */                            \
     X(ORDER)   /* make this server's part of checkpoint `order` of `generation` at `step` */       \
     X(CANCEL)  /* cancel the order that waits for chunks */                                        \
-    X(LOOK)    /* check in the folder whether the job is over; with a store in a generation: also  \
+    X(LOOK)    /* check in the folder whether the job is over and, if the store has a generation,  \
                   whether a newer generation runs without this server */                           \
     X(REFUSED) /* this process cannot belong to the job; the reply has the reason */               \
     X(DRAINED) /* nothing is left to do here; arg 1: the job is done, 2: it has failed */          \

@@ -32,8 +32,8 @@ void plan_applier_destroy(struct plan_applier *t); /* NULL is allowed; cancels a
  * lacking. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
                        struct checkpoint_restore *restore);
-/* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;
- * 0: no such plan. */
+/* Returns the generation of the last plan whose checkpoint is damaged in a part that this server
+ * reads; 0: no such plan. */
 uint64_t plan_applier_unreadable(struct plan_applier *t);
 /* Returns the generation applied last; 0: none yet. */
 uint64_t plan_applier_generation(struct plan_applier *t);

@@ -365,7 +365,7 @@ static void settle_generation(struct coordinator_state *c)
 }
 
 /* Returns true if a server that has not entered this generation was in a generation of another ps 0
- * that is not below this one: that server cannot begin this one. */
+ * whose number is not below this one's. Such a server cannot begin this generation. */
 static bool has_outside_claim(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)

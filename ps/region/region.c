@@ -69,7 +69,7 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    bool is_new = version > p->adopted; /* otherwise the version is made again */
+    bool is_new = version > p->adopted; /* otherwise an adopted version is made again */
     if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;

@@ -114,8 +114,8 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
 /* Waits until every chunk waits for the parent's answer, and prevents steps without the parent
  * until the chunks have adopted it. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
-/* Makes the chunk's changes since its last contribution the next contribution, if there are any:
- * called at the job's end if the parent has rounds left. */
+/* Turns the chunk's changes since its last contribution, if any, into the next contribution. Called
+ * at the job's end if the parent has rounds left. */
 void region_contribute_rest(struct ps_region *r, int chunk);
 /* Returns true if the next gate is the last. */
 bool region_at_end(struct ps_region *r);

@@ -63,7 +63,7 @@ void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t versi
 {
     pthread_mutex_lock(&r->lock);
     const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
-    /* if the parent was not reached yet, or the version is older than the list */
+    /* the result if the parent was not reached yet, or if the version is older than the list */
     *out = a->restored;
     for (int i = 0; i < a->n && a->list[i].from <= version; i++)
         *out = a->list[i].parent;

@@ -53,8 +53,8 @@ void checkpoint_writer_destroy(struct checkpoint_writer *s)
     free(s);
 }
 
-/* Returns a reference to the service's present run if it is of the generation and has chunks
- * here. */
+/* Returns a reference to the service's present run if the run is of this generation and has chunks
+ * on this server. */
 static enum status take_run(struct checkpoint_writer *s, uint64_t generation, struct run **out)
 {
     int ended;

@@ -246,7 +246,7 @@ static enum rival_verdict judge_rival(const struct service *s, struct run *r, in
 
 /* Returns true, with the reason in `why`, if the joiner mistakes this server for ps 0 of its job. A
  * worker asks ps 0 before all other servers, so a joiner that was in a generation has found ps 0.
- * In this case `why` receives the generation that the joiner waits for here. */
+ * For such a joiner, `why` receives the generation that it waits for at this server. */
 static bool is_taken_for_ps0(const struct service *s, const struct net_join *req, char *why,
                              size_t why_bytes)
 {

@@ -53,8 +53,9 @@ static int count_host(const struct join_queue *w, const char *peer)
     return n;
 }
 
-/* Returns the entry to replace: of the host with the most entries, the one whose last request is
- * the oldest. If the newcomer's host has as many entries, its entry is replaced. */
+/* Returns the entry to replace: among the entries of the host that has the most, the entry with the
+ * oldest last request. If several hosts have the most entries and the newcomer's host is one of
+ * them, the entry is of the newcomer's host. */
 static struct join_queue_entry *weakest(struct join_queue *w, const char *newcomer)
 {
     struct join_queue_entry *weakest = NULL;

@@ -50,7 +50,7 @@ enum status planner_make_next(const struct planner_next *n, struct net_plan **ou
 enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                              const unsigned char *reads);
 
-/* Returns the bytes of the parameters of the server with this number. */
+/* Returns the size in bytes of the parameters that the server with this number holds. */
 int64_t planner_bytes(const struct net_plan *p, int server);
 
 /* Counts the bytes of parameters, and the chunks, that move between two plans: to the server at

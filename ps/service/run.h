@@ -25,7 +25,7 @@ struct member {
     int failed;        /* the member left for good, with an error */
     int done;          /* the member left after its last step */
     int spoke;         /* the member sent a piece over some stream in this generation */
-    int came;          /* welcomed in this generation; the member need only send a piece */
+    int came;          /* the member was welcomed in this generation, and need only send a piece */
     uint64_t stream;   /* stream that the member last used; 0: none */
     int64_t missing_ns; /* time since which the member has no stream; 0: it has one */
     int asked; /* the member asked to join after the run stopped, or for a higher generation */

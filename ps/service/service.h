@@ -33,7 +33,7 @@ struct service_config {
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* least pause between lines on awaited workers; 0: 5000 */
-    bool no_ticker;                  /* no thread that logs these lines */
+    bool no_ticker;                  /* true: no thread logs these lines */
     const struct outer_hooks *outer; /* hooks for stores at ps 0, or with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
     int fault_keep_chunks;           /* tests: the server refuses to hand chunks on */

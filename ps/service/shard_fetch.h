@@ -32,8 +32,8 @@ void shard_fetch_destroy(struct shard_fetch *g); /* NULL is fine. */
 enum status shard_fetch_run(struct shard_fetch *g, const struct shard_fetch_request *request);
 /* Drops the kept chunks: the next generation resumes from another point. */
 void shard_fetch_forget(struct shard_fetch *g);
-/* Ends the run for this generation, in progress or later, with ST_CANCELLED; SHARD_FETCH_ALL stands
- * for every generation. */
+/* Ends the run of shard_fetch_run for this generation, whether in progress or begun later, with
+ * ST_CANCELLED; SHARD_FETCH_ALL stands for every generation. */
 void shard_fetch_cancel(struct shard_fetch *g, uint64_t generation);
 
 #endif

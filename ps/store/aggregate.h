@@ -77,8 +77,8 @@ const float *aggregate_sum(const struct aggregate *a);
 /* Returns the factor that turns the sum of all contributions into `factor` times the weighted mean;
  * infinite if all weights are 0. */
 float aggregate_scale(const struct aggregate *a, double factor);
-/* Returns the sum of squares of the weighted mean; 0: no contribution has a weight. Called if
- * `whole` is set, once all contributions have arrived. */
+/* Returns the sum of squares of the weighted mean; 0 if all weights are 0. Called if `whole` is
+ * set, once all contributions have arrived. */
 double aggregate_squares(const struct aggregate *a);
 /* Ends the step; the next step reuses the sum's memory. */
 void aggregate_reset(struct aggregate *a);

@@ -36,7 +36,7 @@ enum consistency_mode consistency_mode_of(const struct net_job *job)
 /* Age of the version that the push was computed on. */
 enum age { PRESENT, PREVIOUS, OLDER, N_AGES };
 
-/* Record of the member's push of that step at the chunk. */
+/* State of the chunk's record of the member's push of that step. */
 enum record {
     /* No record: the member's last contribution was for an earlier step, or another process of the
      * member sent one for a later step, or the member has not contributed. */

@@ -21,9 +21,9 @@ struct handover_chunk {
     size_t n_samples; /* 0: no list */
 };
 void handover_drop(struct handover_chunk *t);
-/* Adds references to a version of a chunk: in lockstep to version `step`, one of the last two, or
- * for -1 to the present version; in other modes to the present version. ST_NOT_FOUND: the chunk is
- * not owned; ST_RANGE: no such version; ST_NOMEM. Not logged. */
+/* Adds references to a version of a chunk: in lockstep to version `step` (one of the last two; -1:
+ * the present version), in other modes to the present version. ST_NOT_FOUND: the chunk is not
+ * owned; ST_RANGE: no such version; ST_NOMEM. Not logged. */
 enum status handover_take(struct store *s, int chunk, int64_t step, struct handover_chunk *out);
 /* Sets a chunk to a version of another store, by reference if possible. Called before the first
  * piece. ST_NOMEM. */

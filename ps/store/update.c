@@ -265,7 +265,7 @@ static void keep_version(const struct ps_update *u)
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
     for (size_t i = 0; dtype_block(u->wire_dtype) > 1 && i < u->n; i++)
-        u->value[i] += 0.0f; /* like the addition of no change: -0 becomes 0 */
+        u->value[i] += 0.0f; /* the same result as the addition of a zero change: -0 becomes 0 */
     if (n_slots > 0 && u->new_slots != u->slots)
         vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
     if (u->wire && dtype_block(u->wire_dtype) > 1)

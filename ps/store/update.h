@@ -75,7 +75,7 @@ struct ps_update {
     /* Set by ps_update_begin, for the functions of this file. */
     const char *src; /* elements of the first term that are read in place; NULL: there are none */
     _Atomic size_t bad;
-    struct ps_term whole; /* the sum as the only term */
+    struct ps_term whole; /* the sum, used as the only term */
 };
 
 /* Prepares the pass; the struct must stay at its address from now on. Returns the number of parts

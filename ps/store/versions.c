@@ -71,8 +71,8 @@ static bool is_kept(const struct store *s, const struct chunk_state *c)
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
 
-/* Provides the counts of the idle updates after the next version: those of the present one, or a
- * copy if they may change. */
+/* Provides the buffer of the next version's counts of idle updates: that of the present version, or
+ * a copy if the counts may change. */
 static enum status take_idle(const struct chunk_state *c, bool may_change, struct buf **idle)
 {
     const struct buf *used = c->present.idle;
