@@ -52,7 +52,7 @@ static bool is_of(const struct checkpoint_name *name, struct checkpoint_id id)
             (name->id.generation == 0 && checkpoint_term_epoch(id.generation) == 0));
 }
 
-/* Reads an entry's manifest and sets its place, with `why`. ST_NOMEM: neither this entry nor the
+/* Reads an entry's manifest, and fills in *place, with `why`. ST_NOMEM: neither this entry nor the
  * other entries can be judged. */
 static enum status look_at(const char *folder, const struct entry *e,
                            struct checkpoint_manifest_place *place)

@@ -16,7 +16,7 @@
 enum { FIRST_PAUSE_MS = 30000, LONGEST_PAUSE_MS = 600000, QUIET_MS = 20000, N_TEXTS = 16 };
 
 struct text {
-    uint64_t hash;   /* 0: the place is free */
+    uint64_t hash;   /* 0: the entry is free */
     int64_t last_ns; /* time at which the line was logged last */
     int64_t next_ns; /* time from which it may be printed again */
     int64_t pause_ns;
@@ -33,7 +33,7 @@ static uint64_t hash_of(const char *text)
     return hash | 1;
 }
 
-/* Returns the text's place, which is empty, except for its hash, if the text was not logged for
+/* Returns the text's entry. The entry is empty, except for its hash, if the text was not logged for
  * QUIET_MS. */
 static struct text *place_of(uint64_t hash, int64_t now)
 {

@@ -98,7 +98,7 @@ struct weir {
     int64_t ended_generation;
     int invalid, began; /* invalid: this step no longer counts; began: next step follows a start */
     int collecting;     /* the last values have been requested */
-    int n_within, n_pushing; /* calls that use the exchange (a start awaits their end); pushes */
+    int n_within, n_pushing; /* calls in progress that use the exchange; pushes in progress */
     int begun;               /* a start has succeeded */
     int tell_began, tell_rebased, tell_stopped; /* events that are due: BEGAN, REBASED, STOPPED */
     int look_at;                                /* parameter at which the next search begins */
@@ -120,8 +120,8 @@ void weir_errors_divert(void); /* sends log lines only to the library's log from
 /* Stops the handle with DONE, LEFT, OVER, or the error of weir_errors_fail(). Returns code. */
 int weir_errors_stop(struct weir *w, int code);
 int weir_errors_code_of(enum status st);
-/* Returns whether a public function, which calls this first, must refuse its call, and then sets
- * the error: in the function of weir_log, or in a process that was forked from the handle's. */
+/* Returns true, with the error set, if a public function must refuse its call: the function of
+ * weir_log called it, or the process is a fork. Each public function calls this first. */
 int weir_errors_refuses(struct weir *w);
 int weir_errors_stopped(struct weir *w); /* returns the code of a STOPPED handle, else 0 */
 void weir_events_signal(struct weir *w); /* events.c: signals the descriptor; under any lock */

@@ -105,8 +105,8 @@ void coordinator_shell_post(struct coordinator_shell *l, const struct coordinato
 enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* owns it */
 const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation);
-/* Returns the checkpoint from which the generation's plan resumes. Its generation is 0 if there is
- * none, or if it is the file of --restore. */
+/* Returns the checkpoint from which the generation's plan resumes. Its generation is 0 if no
+ * checkpoint is used, or the file of --restore. */
 struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell *l,
                                                  uint64_t generation);
 void coordinator_plans_free(struct coordinator_shell *l);

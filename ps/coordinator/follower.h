@@ -78,12 +78,12 @@ struct follower_event {
     X(LOOK)    /* check in the folder whether the job is over and, if the store has a generation,  \
                   whether a newer generation runs without this server */                           \
     X(REFUSED) /* this process cannot belong to the job; the reply has the reason */               \
-    X(DRAINED) /* nothing is left to do here; arg 1: the job is done, 2: it has failed */          \
-    X(NEW_PS0) /* a line: another process is ps 0 now */                                           \
-    X(OLD_PS0) /* a line: a replaced ps 0 is not obeyed */                                         \
-    X(NO_FOLDER) /* a line: an order, but this server keeps no checkpoints */                      \
-    X(MISSING)   /* a line: ps 0 does not answer */                                                \
-    X(DONE)      /* a line: the job had all steps, and ps 0 does not answer; DRAINED follows */
+    X(DRAINED) /* this server has no work left; arg 1: the job is done, 2: it has failed */        \
+    X(NEW_PS0) /* log that another process is ps 0 now */                                          \
+    X(OLD_PS0) /* log that a replaced ps 0 is not obeyed */                                        \
+    X(NO_FOLDER) /* log that ps 0 has sent an order, but this server keeps no checkpoints */       \
+    X(MISSING)   /* log that ps 0 does not answer */                                               \
+    X(DONE)      /* log that the job had all steps, and ps 0 does not answer; DRAINED follows */
 enum follower_action_kind {
 #define X(name) FOLLOWER_ACT_##name,
     FOLLOWER_ACTIONS(X)

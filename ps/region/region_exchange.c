@@ -25,7 +25,7 @@ enum { LINE_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
 /* Returns true if the region's workers have sent initial values, or if the region resumes with
  * values. The caller does not hold the region's lock: the store's functions lock a chunk, and the
- * hooks lock the region's lock under a chunk's. */
+ * hooks, which run under a chunk's lock, lock the region's lock. */
 static bool has_values(struct ps_region *r, const struct run *run)
 {
     if (region_chunks_step(r, run) >= 0)

@@ -34,7 +34,7 @@ struct chunk_update {
     struct store *store;
     struct segment *memory; /* segment that has the last contribution; NULL: none */
     int member;             /* sender of the last contribution; -1: clipping began the update */
-    struct aggregate sum;   /* state before the last contribution, and record of its sender */
+    struct aggregate sum;   /* sum before the last contribution; next fields: its sender's record */
     uint64_t counted_by;
     int64_t counted_step, clock;
 };
