@@ -48,7 +48,8 @@ done:
     return st;
 }
 
-/* Returns true if the name has only letters, digits and '_', because it becomes part of a path. */
+/* Returns true if the name consists only of letters, digits and '_', because it will be part of a
+ * path. */
 static int name_is_plain(const char *name)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789_";

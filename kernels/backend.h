@@ -1,6 +1,6 @@
 /* kernels/backend.h - the one interface between the worker and the code that computes.
  *
- * A backend plans a whole network for one device (struct plan) and allocates all memory then. It
+ * A backend prepares a whole network for one device (struct plan) and then allocates all memory. It
  * runs the plan layer by layer: the caller waits for a layer's parameters before its forward, and
  * sends that layer's gradients after its backward. Tensors at this interface are plain row-major
  * floats: images NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps
@@ -25,36 +25,36 @@ struct backend_group; /* opaque, defined by the backend */
 struct backend_group_config {
     int n;               /* number of plans; each has a rank 0 .. n-1 */
     const int *device;   /* [n] device of each rank; ranks may share a device */
-    const float *weight; /* [n] factor of each rank's gradients: its share of the batch */
+    const float *weight; /* [n] factor of each rank's gradients: its fraction of the batch */
 };
 
 struct backend_plan_config {
-    const struct layer *layers; /* borrowed while the plan lives */
+    const struct layer *layers; /* borrowed while the plan exists */
     int n_layers;
-    int batch;     /* largest number of samples in one pass */
+    int batch;     /* highest number of samples in one pass */
     int device;    /* device index, from 0 */
     int n_threads; /* CPU: threads inside one operation; >= 1 */
     int n_params;
-    const float *const *params; /* [n_params] host values in canonical layout, borrowed */
+    const float *const *params; /* [n_params] host values as plain rows, borrowed */
     /* [n_params] host memory, borrowed; backward writes here. For batch norm's running statistics
-     * it writes those of the batch (variance with n-1) */
+     * it writes the statistics of the batch (variance divided by n-1) */
     float *const *grads;
     uint64_t seed;      /* seed of the dropout masks */
-    int inference_only; /* the plan needs no backward, and so less memory */
-    /* Zero is the default of each field; a backend refuses a setting that it does not support. */
-    uint64_t memory_limit_bytes;      /* GPU: limit of this plan's memory; 0: see set_memory */
+    int inference_only; /* the plan needs no backward, and so it needs less memory */
+    /* Each field below is 0 by default. A backend refuses a setting that it does not support. */
+    uint64_t memory_limit_bytes;      /* GPU: limit on this plan's memory; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32, or BF16 if the CPU has the instructions */
-    int deterministic;                /* same bits in every run; the CPU always computes so */
+    int deterministic;                /* same bits in every run; a CPU always computes so */
     struct backend_group *group; /* this plan is its member `rank`; all its plans share `grads`,
                                     which receive the sum over ranks of weight x gradient */
     int rank;
     const uint8_t *mine; /* [n_layers] 1: this plan computes the layer, 0: another plan does; NULL:
                             this plan computes all layers. Borrowed */
-    uint16_t *const *grads16; /* [n_params] host memory for gradients rounded to grads_dtype as by
-                                 dtype_encode, instead of `grads`; not in a group. NULL: floats */
+    uint16_t *const *grads16; /* [n_params] as `grads`, but for gradients that are rounded to
+                                 grads_dtype (dtype_encode); not in a group. NULL: not rounded */
     enum dtype grads_dtype;   /* bf16 or fp16 */
     uint32_t tuning;          /* GPU: kernels/tuning.h */
-    const uint8_t *rounded;   /* [n_layers] CPU, BF16: see set_rounded; NULL: by a rule */
+    const uint8_t *rounded;   /* [n_layers] CPU, BF16: see set_rounded; NULL: the backend decides */
     const struct parts_config *parts; /* GPU: kernels/parts.h; copied; NULL: no parts */
 };
 
@@ -63,7 +63,7 @@ struct backend_data;
 struct backend_device; /* kernels/device_report.h */
 struct backend {
     const char *name;        /* "cpu" */
-    const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
+    const char *description; /* static text, such as "oneDNN v2.6.3, AVX-512" */
     int grads16;             /* supports backend_plan_config.grads16 */
     int (*n_devices)(void);
     int (*has_precision)(enum backend_precision precision); /* true on all devices; NULL: always */
@@ -71,68 +71,69 @@ struct backend {
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);
     /* Reads the host value of parameter `param`. The caller may overwrite the value when the
-     * gradients of its layer are on the host, or, without a backward, after `result`. */
+     * gradients of its layer are on the host, or, if there is no backward, after `result`. */
     enum status (*load_param)(struct plan *p, int param);
     /* Sets n <= batch images of bytes (C,H,W), scaled to value/255; images NULL: no layer of this
      * plan reads the image. labels: 0..classes-1, or NULL. position[i]: global position of sample
-     * i. Dropout masks depend only on position, not on the sample's tower. */
+     * i. Dropout masks depend only on these positions, not on the tower of a sample. */
     enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
-    /* Optional. Sets samples of floats, used unscaled, with any number of classes. */
+    /* Optional. Sets samples of floats, which are used unscaled, with any number of classes. */
     enum status (*set_floats)(struct plan *p, const float *const *samples, const int32_t *labels,
                               const uint64_t *position, int n);
-    /* Optional, called after set_input or set_floats without labels: sets n rows of as many floats
-     * as the loss has inputs. n_correct is then 0. */
+    /* Optional, called after set_input or set_floats without labels: sets n rows of targets, each
+     * with as many floats as the loss has inputs. Then `result` sets n_correct to 0. */
     enum status (*set_targets)(struct plan *p, const float *const *targets, int n);
-    /* Called for the layers 0 .. n_layers-1 in order. train: uses dropout and batch statistics. */
+    /* Called for the layers 0 .. n_layers-1 in order. train: uses dropout, batch statistics. */
     enum status (*forward)(struct plan *p, int layer, int train);
-    /* Called from the last layer to 0. Gradients (see wait_grads) are those of the mean loss. */
+    /* Called from the last layer to layer 0. Computes gradients of the mean loss (wait_grads). */
     enum status (*backward)(struct plan *p, int layer);
     /* Returns mean loss and number of samples with argmax == label. Valid from the last forward
-     * until the next set_input. On devices that queue work, it waits least after the backwards. */
+     * until the next set_input. On a device that queues work, call it after all backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional. Copies a layer's output, n x elems(out) floats; refused if overwritten. */
+    /* Optional. Copies a layer's output, n x elems(out) floats; refused if it is overwritten. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`: sets the output of a layer that another plan computes, n x
      * elems(out) floats. Called between set_input and the forwards that read it. Copies src. */
     enum status (*set_output)(struct plan *p, int layer, const float *src);
-    /* Receives src, which another plan's read_output_grad returned, and adds it to the gradient
-     * from this plan's readers of the layer. Called between set_input and the layer's backward, if
-     * the layer or one before it has parameters. */
+    /* Receives src, which another plan's read_output_grad returned, and adds it to the gradients
+     * from those layers of this plan that read the layer's output. Called between set_input and the
+     * layer's backward, if the layer or one before it has parameters. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
     /* Returns the gradient with respect to the output of a layer that another plan computes, summed
-     * over this plan's readers, after their backwards. Only for layers of set_output_grad. */
+     * over this plan's layers that read it, after their backwards. Only where set_output_grad
+     * is. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
-    /* Optional. NULL: the gradients are on the host when backward returns. Otherwise backward may
-     * return when its work is queued, and this call waits for the gradients of the layer. Call it
-     * once per layer with parameters, before the gradients are read and before set_input. */
+    /* Optional. If it is NULL, the gradients are on the host when backward returns. Otherwise
+     * backward may only queue its work, and this call waits for the gradients of the layer. Call it
+     * once for each layer with parameters, before the gradients are read and before set_input. */
     enum status (*wait_grads)(struct plan *p, int layer);
-    /* Optional, all three or none. A group is created before its plans and destroyed after them,
-     * and starts when all ranks are present. In a group wait_grads also waits for ranks that have
-     * not called the layer's backward yet. It returns when this plan's part of the sum is on the
-     * host; the sum is complete when wait_grads has returned in all ranks. group_cancel (any
-     * thread, permanent) makes present and later calls return ST_CANCELLED. */
+    /* Optional; either all three are set or none. A group is created before its plans and destroyed
+     * after them; it starts when all ranks are present. In a group wait_grads also waits for ranks
+     * that have not called the layer's backward yet. It returns when this plan's part of the sum is
+     * on the host; the sum is complete when wait_grads has returned in all ranks. group_cancel
+     * (from any thread, permanent) makes all running and later calls return ST_CANCELLED. */
     enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
     void (*group_destroy)(struct backend_group *g); /* NULL is fine */
     void (*group_cancel)(struct backend_group *g);
-    /* Optional, all three or none. Copies a data set of n images of `pixels` bytes with their
-     * labels to the device. ST_NOMEM, logged, if it does not fit. */
+    /* Optional; either all three are set or none. Copies a data set of n images of `pixels` bytes
+     * with their labels to the device. ST_NOMEM, logged: it does not fit. */
     enum status (*data_create)(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
                                int64_t pixels, struct backend_data **out);
     void (*data_destroy)(struct backend_data *d); /* after the plans that read it; NULL is fine */
-    /* Acts like set_input with these items of a data set on the plan's device. */
+    /* Does the same as set_input, but with these samples of a data set on the plan's device. */
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
     enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
-    /* Optional. Limits the memory of this process's plans on the device; 0: to the free memory.
-     * reserve: allocates it at once. ST_BUSY after the device's first plan. */
+    /* Optional. Limits the memory of this process's plans on the device; limit 0: the free memory.
+     * reserve: allocate that memory at once. ST_BUSY if the device already had a plan. */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
-    /* Optional, BF16 only, between steps. rounded[i] 1: layer i rounds the factors of its products;
-     * NULL: the built-in rule decides. */
+    /* Optional, BF16 only, between steps. rounded[i] is 1 if layer i rounds the factors of its
+     * products; NULL: the backend's rule decides. */
     enum status (*set_rounded)(struct plan *p, const uint8_t *rounded);
-    /* Optional. Calls part(ctx, k) once for each k < n on the threads with which plans of n_threads
-     * compute on the calling thread, and returns when all calls have returned. */
+    /* Optional. Calls part(ctx, k) once for each k < n on the threads that a plan with n_threads
+     * would use if the calling thread ran it, and returns when all calls have returned. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
     const struct parts_ops *parts;            /* NULL: not supported; see kernels/parts.h */
     const struct resident_ops *resident;      /* NULL: not supported; see kernels/resident.h */
@@ -140,9 +141,9 @@ struct backend {
     const struct device_updates_ops *updates; /* NULL: not supported; kernels/device_updates.h */
 };
 
-/* Both load a backend for the life of the process, from `dir`; NULL: from the installation, the
- * build, or the program's folder. ST_NOT_FOUND: the loader failed, or the version differs.
- * backend_open logs the reason, backend_find writes it to why[BACKEND_WHY_SIZE]. */
+/* Load a backend from the folder `dir`, for the life of the process. dir NULL: from the
+ * installation, the build, or the program's folder. ST_NOT_FOUND: the loader failed, or the version
+ * differs. backend_open logs the reason, backend_find writes it to why[BACKEND_WHY_SIZE]. */
 enum { BACKEND_WHY_SIZE = 1024 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);

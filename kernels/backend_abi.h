@@ -1,14 +1,14 @@
 /* kernels/backend_abi.h - the version of kernels/backend.h that a file was built with. A backend
- * exports it beside its table, so that a backend of another build is refused before its table is
- * read. Threads: any. Errors: none. */
+ * exports this version beside its table, so that a program refuses the backend of another build
+ * before it reads the table. Threads: any. Errors: none. */
 #ifndef KERNELS_BACKEND_ABI_H
 #define KERNELS_BACKEND_ABI_H
 #include "kernels/backend.h"
 
-/* Version of the interface; it must be equal in the backend and the program. A developer raises
+/* Version of the interface; it must be equal in the backend and the program. A developer increases
  * BACKEND_ABI_NUMBER when the meaning of a field changes, or a table behind `struct backend` gets
- * another size. The other parts are computed from the headers, so an added field changes the
- * version by itself. The number of parts never changes. */
+ * another size. The other numbers are computed from the headers, so an added field changes
+ * the version by itself. How many numbers a version has never changes. */
 enum { BACKEND_ABI_NUMBER = 3, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \
     {                                                                                              \

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct backend_device { /* identity of a device; a value */
+struct backend_device { /* identity of a device, a plain value */
     char name[96];      /* "NVIDIA H200" */
     uint8_t uuid[16];   /* UUID of the GPU */
-    int pci[3];         /* domain, bus, device */
+    int pci[3];         /* PCI domain, bus and device */
     uint64_t memory_bytes;
 };
 

@@ -1,19 +1,20 @@
-/* kernels/graph.h - the readers of each layer's output, and their consequences for a plan that
- * computes all layers or some of them (backend_plan_config.mine). Owns: nothing. Threads: any.
+/* kernels/graph.h - the readers of each layer's output, and facts that follow from them for a plan
+ * that computes all layers or only some of them (backend_plan_config.mine). Owns: nothing. Threads:
+ * any.
  * Errors: none. */
 #ifndef KERNELS_GRAPH_H
 #define KERNELS_GRAPH_H
 #include "kernels/backend.h"
 
-/* The readers of one layer's output. A layer that reads the output twice counts as two readers. A
- * value. */
+/* Readers of one layer's output, as a plain value. A layer that reads the output two times counts
+ * as two readers. */
 struct graph_node {
     int mine;
     int n_readers;   /* readers of the layer's output in all plans */
     int own_readers; /* readers of the layer's output in this plan */
     int reader;      /* the only reader of the output, if this plan computes both layers; otherwise
                       * -1 */
-    /* the layer or one before it has parameters, so the layer has a backward, and there is a
+    /* true: the layer or one before it has parameters, so the layer has a backward, and there is a
      * gradient with respect to its output */
     int trained;
 };
@@ -35,7 +36,7 @@ static inline int graph_imported(const struct graph_node *node)
     return !node->mine && node->own_readers > 0;
 }
 
-/* Returns true if there is a gradient with respect to the layer's k-th input. */
+/* Returns true if there is a gradient with respect to input k of the layer. */
 static inline int graph_input_trained(const struct graph_node *node, const struct layer *l, int k)
 {
     return l->input[k] >= 0 && node[l->input[k]].trained;

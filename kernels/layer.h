@@ -1,4 +1,5 @@
-/* kernels/layer.h - the layers of a network, and the layers that each of them reads. Values. */
+/* kernels/layer.h - the layers of a network, and the layers that each of them reads, as plain
+ * values. */
 #ifndef KERNELS_LAYER_H
 #define KERNELS_LAYER_H
 #include "base/shape.h"
@@ -11,23 +12,24 @@ extern "C" {
 enum layer_kind {
     LAYER_CONV2D,
     LAYER_MAX_POOL,
-    LAYER_AVG_POOL, /* divides by the number of cells inside the image (TensorFlow's SAME) */
+    /* divides by the number of the window's cells that are inside the image (TensorFlow's SAME) */
+    LAYER_AVG_POOL,
     LAYER_DENSE,
     LAYER_RELU,
     LAYER_DROPOUT,
     LAYER_BATCH_NORM, /* per channel of (C,H,W), per feature of (F) */
     LAYER_FLATTEN,
     LAYER_SOFTMAX_XENT, /* last layer; mean cross-entropy over the batch */
-    LAYER_ADD,          /* sum of two or more inputs of one shape */
+    LAYER_ADD,          /* sum of two or more inputs of the same shape */
     LAYER_CONCAT,       /* two or more inputs, concatenated along channels or features */
-    /* last layer; one-hot labels (one class against all other ones) or targets from 0 to 1; mean
+    /* last layer; for one-hot labels (one class against all others) or targets from 0 to 1; mean
      * over batch and classes */
     LAYER_SIGMOID_XENT,
-    /* last layer; squared error of one-hot labels or of targets; mean over batch and classes */
+    /* last layer; squared error for one-hot labels or for targets; mean over batch and classes */
     LAYER_SQUARED,
-    LAYER_LAYER_NORM, /* over all values of a sample */
+    LAYER_LAYER_NORM, /* normalizes over all values of a sample */
     LAYER_EMBEDDING,  /* input (1,H,W) of numbers divided by 255; output (units,H,W) */
-    LAYER_SIGMOID,    /* this kind and those below: kernels/reference_activation.h */
+    LAYER_SIGMOID,    /* this kind and those below: see kernels/reference_activation.h */
     LAYER_TANH,
     LAYER_GELU,
     LAYER_SILU,
@@ -36,11 +38,11 @@ enum layer_kind {
 };
 
 enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
-/* Limit of an embedding's vocabulary. Below it, each number divided by 255 is a float from which
- * the number can be recovered exactly. */
+/* Limit of an embedding's vocabulary. For smaller numbers, the float number / 255 still determines
+ * the number exactly. */
 enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 
-/* One layer with its shapes (without the batch). Each layer reads only layers before it. A
+/* One layer with its shapes (without the batch). Each layer reads only layers before it. A plain
  * value. */
 struct layer {
     enum layer_kind kind;
@@ -48,23 +50,24 @@ struct layer {
     /* shapes (C,H,W) or (F) of the first input and of the output, without the batch */
     struct shape in, out;
     int kernel[2], stride[2]; /* conv, pools: height, width */
-    /* conv, pools: padding before and behind the image (conv: zeros; pools: cells that do not
-     * count) */
+    /* conv, pools: padding before and after the image along each axis (conv: zeros; pools: cells
+     * that do not count) */
     int pad_lo[2], pad_hi[2];
-    float rate;    /* dropout: share of units set to 0; other units are divided by 1-rate */
+    /* dropout: fraction of the units that are set to 0; other units are divided by 1-rate */
+    float rate;
     float epsilon; /* batch norm, layer norm */
     int n_params;
     /* indices of the layer's parameters. conv, dense: weights, then an optional bias; batch norm:
      * gamma, beta, running mean, running variance; layer norm: gamma, beta; embedding:
      * [vocabulary][units] */
     int param[LAYER_MAX_PARAMS];
-    int n_inputs;                /* number of inputs: one; for add and concat at least two */
-    int input[LAYER_MAX_INPUTS]; /* numbers of the layers that it reads, or LAYER_INPUT_IMAGE */
-    /* softmax_xent in training: share of the label's weight that is spread over all classes */
+    int n_inputs;                /* number of inputs: one; for add and concat two or more */
+    int input[LAYER_MAX_INPUTS]; /* indices of the layers that it reads, or LAYER_INPUT_IMAGE */
+    /* softmax_xent in training: fraction of the label's weight that is spread over all classes */
     float smoothing;
-    int vocabulary; /* embedding: it accepts the numbers 0 .. vocabulary-1 */
-    float slope;    /* leaky_relu: factor of negative values, 0 to 1 */
-    bool one_hot;   /* squared: labels are classes, with one output for each */
+    int vocabulary; /* embedding: the layer accepts the numbers 0 .. vocabulary-1 */
+    float slope;    /* leaky_relu: factor for negative values, 0 to 1 */
+    bool one_hot;   /* squared: labels are classes, and there is one output for each class */
 };
 
 /* Returns true if the convolution or dense layer adds a bias. */
@@ -73,8 +76,8 @@ static inline bool layer_has_bias(const struct layer *l)
     return l->n_params > 1;
 }
 
-/* Returns true if the layer applies a function to each value by itself. relu is not one of these
- * kinds, because backends compute it in place. */
+/* Returns true if the layer applies the same function to each value separately. relu is not one of
+ * these kinds, because backends compute it in place. */
 static inline bool layer_is_activation(enum layer_kind kind)
 {
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
@@ -86,7 +89,7 @@ static inline int layer_is_loss(enum layer_kind kind)
     return kind == LAYER_SOFTMAX_XENT || kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
 }
 
-/* Returns true if the loss also accepts targets: a float for each output instead of a label. */
+/* Returns true if the loss also accepts targets: instead of a label, one float for each output. */
 static inline int layer_takes_targets(enum layer_kind kind)
 {
     return kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;

@@ -1,6 +1,7 @@
 /* kernels/parts.h - copies gradients to the host, and parameters to the device, in parts, so that
- * the caller can send or receive a part while the device copies another one. A backend may offer it
- * beside kernels/backend.h, for a plan outside a group whose config has `parts`.
+ * the caller can send or receive a part while the device copies another one. A backend may offer
+ * these functions beside kernels/backend.h, for a plan that is in no group and has `parts` in its
+ * config.
  *
  * Threads and errors are those of the plan. */
 #ifndef KERNELS_PARTS_H
@@ -9,9 +10,10 @@
 #include <stdbool.h>
 
 struct parts_config {
-    int64_t elems;      /* length of a part: part k of a parameter has its elements from k * elems
-                           on, up to the next part or the parameter's end */
-    float largest_grad; /* limit of `check` */
+    /* length of a part: part k of a parameter begins at element k * elems, and ends at the next
+     * part or the parameter's end */
+    int64_t elems;
+    float largest_grad; /* limit on magnitudes for `check` */
 };
 
 struct parts_ops {
@@ -20,9 +22,9 @@ struct parts_ops {
     enum status (*wait)(struct plan *p, int param, int64_t part);
     /* Waits until the device has computed the gradients of a layer with parameters. *suspect: a
      * gradient may be not finite or, before it is rounded to 16 bits, may have a magnitude above
-     * largest_grad. False: the device has found none of these. */
+     * largest_grad. *suspect false: the device has found no such gradient. */
     enum status (*check)(struct plan *p, int layer, bool *suspect);
-    /* Like load_param, for one part of the parameter. */
+    /* Does the same as load_param, but for one part of the parameter. */
     enum status (*load)(struct plan *p, int param, int64_t part);
 };
 

@@ -1,5 +1,6 @@
 /* kernels/plan_check.c - the checks of a network that plan_check.h declares. They run before a
- * backend plans it, so that planning code may rely on shapes, parameter counts and readers. */
+ * backend creates a plan, so the backend's code may rely on shapes, numbers of parameters and
+ * readers. */
 #include "kernels/plan_check.h"
 #include "base/log.h"
 #include "kernels/graph.h"
@@ -12,7 +13,7 @@ static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
                                                [LAYER_LAYER_NORM] = 2,
                                                [LAYER_EMBEDDING] = 1};
 
-/* Returns the smallest number of parameters of a kind; a bias is optional. */
+/* Returns the smallest number of parameters of a layer of this kind, which has no optional bias. */
 static int fewest_params(enum layer_kind kind)
 {
     bool has_bias = kind == LAYER_CONV2D || kind == LAYER_DENSE;
@@ -125,8 +126,7 @@ done:
     return st;
 }
 
-/* Refuses a network with an output that no layer reads, because there is no gradient with respect
- * to such an output. */
+/* Refuses a network with an output that no layer reads, because such an output has no gradient. */
 static enum status check_readers(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;

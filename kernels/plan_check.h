@@ -1,11 +1,11 @@
-/* kernels/plan_check.h - the checks that every backend makes before it plans a network. Owns:
+/* kernels/plan_check.h - the checks that every backend makes before it creates a plan. Owns:
  * nothing. Threads: any. Errors: ST_UNSUPPORTED, ST_RANGE; logged with the layer's name. */
 #ifndef KERNELS_PLAN_CHECK_H
 #define KERNELS_PLAN_CHECK_H
 #include "kernels/backend.h"
 
 /* Checks kinds, parameter counts, inputs and their shapes, the position of the loss, and readers.
- * backend: its name for the log. */
+ * backend: the backend's name, for log lines. */
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
 /* Checks that the vocabularies of this plan's embeddings contain the number `largest`;
  * plan_check_numbers checks all numbers of n images. Both return at once if there are no

@@ -1,5 +1,5 @@
-/* kernels/reference.c - the definitions of all layers as plain loops in double precision. They are
- * slow and simple on purpose: a reader can compare each with a textbook. */
+/* kernels/reference.c - the definitions of all layers as plain loops in double precision. The loops
+ * are slow and simple on purpose, so that a person can compare each of them with a textbook. */
 #include "kernels/reference.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -128,7 +128,7 @@ const struct shape *reference_shape(const struct reference *r, int layer)
 /* ---- convolution and pools: one walk over all (output cell, input cell) pairs ---- */
 
 struct cell {
-    int64_t out, in; /* flat index within the channel plane of the sample */
+    int64_t out, in; /* indices in the plane of one channel of one sample */
     int64_t ky, kx;  /* position in the window */
 };
 
@@ -223,8 +223,8 @@ static void conv_backward(struct reference *r, const struct layer *l, const doub
     }
 }
 
-/* Updates, for a cell of the output, the first maximum so far (-1: none), the number of cells and
- * their sum. */
+/* Updates, for a cell of the output, the position of the first maximum so far (-1: none), the
+ * number of cells and the sum of the cells. */
 static void pool_cell(void *ctx, const struct cell *cell)
 {
     struct walk *k = ctx;
@@ -240,7 +240,7 @@ static void average_back_cell(void *ctx, const struct cell *cell)
     k->dx[cell->in] += k->dy[cell->out] / (double)k->count[cell->out];
 }
 
-/* Runs forward into y if dy is NULL, otherwise backward into dx. */
+/* Computes the forward into y if dy is NULL, otherwise the backward into dx. */
 static void pool_run(struct reference *r, const struct layer *l, const double *x, double *y,
                      const double *dy, double *dx)
 {
@@ -314,7 +314,7 @@ static double dropout_factor(const struct reference *r, int i, int64_t elems, in
 }
 
 struct channel {
-    double mean, variance, n; /* variance: divided by n */
+    double mean, variance, n; /* the variance is divided by n */
 };
 
 static struct channel channel_of(const struct reference *r, const struct layer *l, const double *x,
@@ -348,7 +348,7 @@ static void norm_forward(struct reference *r, const struct layer *l, const doubl
     }
 }
 
-/* Runs the backward with batch statistics (Ioffe and Szegedy 2015). */
+/* Computes the backward of a forward that used the batch's statistics (Ioffe and Szegedy 2015). */
 static void norm_backward(struct reference *r, const struct layer *l, const double *x,
                           const double *dy, double *dx)
 {
@@ -388,8 +388,8 @@ static struct channel sample_of(const struct layer *l, const double *x)
     return out;
 }
 
-/* Runs forward into y if dy is NULL, otherwise backward. If dx is NULL, backward computes only the
- * gradients of the parameters. */
+/* Computes the forward into y if dy is NULL, otherwise the backward. If dx is NULL, the backward
+ * computes only the gradients of the parameters. */
 static void layer_norm_run(struct reference *r, const struct layer *l, const double *x, double *y,
                            const double *dy, double *dx)
 {
@@ -524,7 +524,7 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
         layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
 }
 
-/* Adds this layer's part to the gradients with respect to its inputs. */
+/* Adds this layer's terms to the gradients with respect to its inputs. */
 static void layer_backward(struct reference *r, int i, const double *x, const double *dy,
                            double *dx)
 {

@@ -1,9 +1,9 @@
-/* kernels/reference.h - computes every kind of layer in plain double precision, in canonical
- * layouts, directly by its definition. Tests and --self_test compare each backend with these
- * results. A net keeps all outputs and gradients of the last pass, [n][elems] per layer.
+/* kernels/reference.h - computes every kind of layer in plain double precision, on plain rows,
+ * directly by its definition. Tests and --self_test compare each backend with these results. A net
+ * keeps all outputs and gradients of the last pass, [n][elems] per layer.
  * Owns:    its parameters, gradients and outputs.
  * Threads: one at a time.
- * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than a net has room for); logged. */
+ * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than a net may have); logged. */
 #ifndef KERNELS_REFERENCE_H
 #define KERNELS_REFERENCE_H
 #include "base/status.h"
@@ -15,17 +15,17 @@ enum { REFERENCE_MAX_LAYERS = 24, REFERENCE_MAX_PARAMS = 32 };
 struct reference {
     struct layer layers[REFERENCE_MAX_LAYERS];
     int n_layers;
-    int from; /* layer that the next added one reads */
+    int from; /* layer that the next layer to be added will read */
     int n_params;
     int64_t param_elems[REFERENCE_MAX_PARAMS];
     double *param[REFERENCE_MAX_PARAMS]; /* set by the caller */
     double *grad[REFERENCE_MAX_PARAMS];  /* gradients of the last backward */
     uint64_t seed;
     int max_n;
-    int n; /* samples of the last forward */
+    int n; /* number of samples of the last forward */
     int train;
     double *x; /* [n][elems of the image] */
-    /* [n][elems of the image] used instead of pixels; borrowed, set by the caller */
+    /* [n][elems of the image] numbers used instead of pixels; borrowed, set by the caller */
     const float *floats;
     double *y[REFERENCE_MAX_LAYERS]; /* outputs */
     double *d[REFERENCE_MAX_LAYERS]; /* gradients with respect to the outputs; the last layer has
@@ -53,7 +53,7 @@ enum status reference_layer_add(struct reference *r, const struct layer *l);
 /* Returns the shape of the layer's output, or of the image for LAYER_INPUT_IMAGE. */
 const struct shape *reference_shape(const struct reference *r, int layer);
 
-/* pixels: n images of bytes. */
+/* Computes the outputs of all layers. pixels: n images of bytes. */
 void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t *labels,
                        const uint64_t *position, int n, int train);
 void reference_backward(struct reference *r);

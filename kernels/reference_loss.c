@@ -1,12 +1,12 @@
-/* kernels/reference_loss.c - the losses of the reference. Each adds a value per sample to the mean
- * loss. A sample is a hit if its largest output is at the label; of equal outputs the lowest class
- * counts. */
+/* kernels/reference_loss.c - the losses of the reference. Each adds one value for each sample to
+ * the mean loss. A sample is correct if its largest output is that of its label; if outputs are
+ * equal, the lowest class counts. */
 #include "kernels/reference_loss.h"
 #include <math.h>
 #include <stddef.h>
 
-/* Returns the desired output for class k of sample s, by the sample's label or target. Only
- * training smooths labels. */
+/* Returns the desired output for class k of sample s, which the sample's label or targets
+ * determine. Labels are smoothed only in training. */
 static double aim_of(const struct reference *r, const struct layer *l, int s, int64_t k)
 {
     if (r->targets != NULL)

@@ -4,7 +4,7 @@
 #define KERNELS_REFERENCE_LOSS_H
 #include "kernels/reference.h"
 
-/* Computes layer i's outputs, and the reference's loss and hits. */
+/* Computes layer i's outputs, and the reference's loss and number of correct samples. */
 void reference_loss_forward(struct reference *r, int i, const double *x, double *y);
 /* Returns the derivative of the mean loss with respect to element k of sample s in layer i's
  * input. */

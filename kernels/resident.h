@@ -1,7 +1,8 @@
 /* kernels/resident.h - training with the data set, the parameters and the optimizer on the device.
- * A backend may offer it beside kernels/backend.h, for a plan that trains alone (no servers, no
- * other tower). The caller queues steps and reads a loss from time to time; no other data leaves
- * the device. The results are those of set_items, forward, backward and kernels/vector/optim.
+ * A backend may offer these functions beside kernels/backend.h, for a plan that trains alone (no
+ * servers, no other tower). The caller queues steps and reads a loss from time to time; no other
+ * data leaves the device. The results are the same as those of set_items, forward, backward and
+ * kernels/vector/optim.
  *
  * One step is update number s + 1, with the samples at the global positions first + s * stride + i,
  * i < batch, in the order of the data set (worker/data/dataset.h: positions 0 .. n-1 are pass 0).
@@ -12,20 +13,20 @@
 #include "kernels/vector/optim.h"
 
 enum {
-    RESIDENT_RUNS = 4,  /* largest number of queued runs whose results the caller has not waited
-                         * for */
-    RESIDENT_STEPS = 32 /* largest number of steps in a run */
+    /* highest number of queued runs whose results the caller has not waited for */
+    RESIDENT_RUNS = 4,
+    RESIDENT_STEPS = 32 /* highest number of steps in a run */
 };
 
 struct resident_config {
-    const struct backend_data *data; /* borrowed while the plan lives */
+    const struct backend_data *data; /* borrowed while the plan exists */
     struct optim_config optim;
-    /* [n_params] share of the old value that a running average keeps; below 0: the optimizer
+    /* [n_params] fraction of the old value that a running average keeps; below 0: the optimizer
      * updates this parameter. Copied */
     const float *keep;
-    uint64_t step; /* number of updates done before */
+    uint64_t step; /* number of updates that were made before */
     uint64_t first, stride;
-    int graphs; /* each step is one launch of a graph, if the device supports it */
+    int graphs; /* true: each step is launched as one graph, if the device supports it */
 };
 
 struct resident_result { /* result of a run's last step */
@@ -35,18 +36,19 @@ struct resident_result { /* result of a run's last step */
 };
 
 struct resident_ops {
-    /* Call it once, before all other calls except load_param, while no work is queued. The
-     * optimizer's slots begin at zero. ST_NOMEM, logged: the plan is unchanged. */
+    /* Begins resident training. Must be called once, before all other functions except load_param,
+     * while no work is queued. The optimizer's slots begin at zero. ST_NOMEM, logged: the plan has
+     * not changed. */
     enum status (*begin)(struct plan *p, const struct resident_config *cfg);
-    /* Sets the order of the samples in one pass, item[0 .. n of the data), which is copied. Call it
-     * before the first run that reads this order. It replaces the older of the two stored orders: a
-     * run reads the orders of at most two passes. */
+    /* Sets the order of the samples in one pass, which is copied. item: as many indices as the data
+     * have samples. Must be called before the first run that reads this order. It replaces the
+     * older of the two stored orders, because a run reads the orders of at most two passes. */
     enum status (*order)(struct plan *p, uint64_t pass, const uint32_t *item);
     /* Queues n steps; at most RESIDENT_RUNS runs may be queued. */
     enum status (*run)(struct plan *p, int n);
     /* Waits for the oldest queued run. */
     enum status (*wait)(struct plan *p, struct resident_result *out);
-    /* Copies the value that the parameter has after all queued runs, in canonical layout. */
+    /* Copies the value that the parameter has after all queued runs, as plain rows. */
     enum status (*read_param)(struct plan *p, int param, float *dst);
     /* Returns 1 after the first run if steps are launched as graphs. */
     int (*is_graph)(const struct plan *p);

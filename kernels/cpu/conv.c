@@ -7,12 +7,14 @@
 struct conv {
     dnnl_primitive_desc_t forward_desc;
     dnnl_data_type_t type;            /* type of the factors; sums are floats */
-    struct cpu_tensor src;            /* input in the format of the forward */
+    struct cpu_tensor src;            /* input in the format that the forward requires */
     struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;
-    struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
-    struct cpu_call match, forward;  /* match: converts the input to the format of src */
-    struct cpu_call diff_w, diff_x;  /* reorders of the output's gradient for each backward */
+    /* reorders of the weights to the formats of the forward and the backward */
+    struct cpu_call load, load_back;
+    struct cpu_call match, forward; /* match: converts the input to the format of src */
+    /* reorders of the output's gradient for each of the two backwards */
+    struct cpu_call diff_w, diff_x;
     struct cpu_call src_back;
     /* store: copies the gradient of the weights to the caller */
     struct cpu_call backward_w, backward_x, store;

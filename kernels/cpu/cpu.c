@@ -18,14 +18,15 @@ static struct cpu_plan *cpu_plan_of(struct plan *p)
     return (struct cpu_plan *)p;
 }
 
-/* Library, version and used instruction set; written once, when the shared object is loaded. */
+/* Library, its version and the instruction set in use; written once, when the shared object is
+ * loaded. */
 static char description[64];
 
 __attribute__((constructor)) static void description_fill(void)
 {
     const dnnl_version_t *v = dnnl_version();
     int isa = (int)dnnl_get_effective_cpu_isa();
-    /* a CPU's value has one bit for each instruction set that it supports */
+    /* `isa` has one bit for each instruction set that the CPU supports */
     const char *simd = "";
     if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
         simd = ", AMX";
@@ -135,7 +136,7 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
         NULL, "start", dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    if (plan->rounded == NULL) /* otherwise the caller has logged its choice */
+    if (plan->rounded == NULL) /* otherwise the caller has chosen the layers and logged them */
         cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:
@@ -194,7 +195,7 @@ done:
     return st;
 }
 
-/* Selects the pass for n samples and creates it if it does not exist. */
+/* Selects the pass for n samples; creates it if it does not exist. */
 static enum status pass_select(struct cpu_plan *plan, int n)
 {
     enum status st = ST_OK;
@@ -230,7 +231,7 @@ static enum status label_check(const struct cpu_plan *plan, int label)
     return ST_RANGE;
 }
 
-/* Does all of set_input except the samples and labels. */
+/* Does everything that set_input does, except for setting the samples and labels. */
 static enum status input_begin(struct cpu_plan *plan, const uint64_t *position, int n)
 {
     enum status st = ST_OK;

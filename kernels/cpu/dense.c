@@ -1,24 +1,25 @@
 /* kernels/cpu/dense.c - the fully connected layer. It reads the weights and writes the gradients in
  * the caller's memory, without copies. Measured on 64x3136 by 1024 (one core of a Xeon with
- * AVX-512): oneDNN's matrix product on plain weights needs 7.2 ms for the three passes. Its packed
- * kernels need 6.6 ms, but repacking the weights and unpacking their gradient costs about 1 ms
- * each. */
+ * AVX-512): oneDNN's matrix product on plain weights needs 7.2 ms for the layer's three products.
+ * Its packed kernels need 6.6 ms, but repacking the weights and unpacking their gradient costs
+ * about 1 ms each. */
 #include "base/log.h"
 #include "kernels/cpu/kinds.h"
 #include "kernels/cpu/precision.h"
 
 struct dense {
     dnnl_primitive_desc_t forward_desc;
-    dnnl_data_type_t type;           /* type of the factors; sums are floats */
-    struct cpu_tensor src;           /* input in the format of the products */
-    struct cpu_tensor host_w, b;     /* the caller's parameters; without a bias b is empty */
-    struct cpu_tensor packed;        /* weights in the format of the forward */
-    struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
+    dnnl_data_type_t type;       /* type of the factors; sums are floats */
+    struct cpu_tensor src;       /* input in the format that the products require */
+    struct cpu_tensor host_w, b; /* the caller's parameters; without a bias b is empty */
+    struct cpu_tensor packed;    /* weights in the format that the forward requires */
+    /* reorders of the weights to the formats of the forward and the backward */
+    struct cpu_call load, load_back;
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
 
-/* Chooses the format of a factor: floats stay rows; bf16 factors use oneDNN's own format, because
- * they are copied anyway. */
+/* Chooses the format of a factor: floats stay rows; bf16 factors get the format that oneDNN
+ * prefers, because they are copied anyway. */
 static enum status as_product(struct cpu_pass *pass, const struct cpu_op *op,
                               const struct cpu_md *md, const struct cpu_md **out)
 {

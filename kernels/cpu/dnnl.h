@@ -1,4 +1,4 @@
-/* kernels/cpu/dnnl.h - one interface for the parts in which oneDNN 2 and 3 differ: formats of
+/* kernels/cpu/dnnl.h - one interface for the functions in which oneDNN 2 and 3 differ: formats of
  * tensors and descriptions of primitives. CMake compiles dnnl_2.c or dnnl_3.c, according to the
  * header that it finds. All other functions are the same in oneDNN 2 and 3. Owns: formats, until
  * they are destroyed. Threads: any. Errors: oneDNN's codes. */
@@ -7,7 +7,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stddef.h>
 
-struct cpu_md; /* extents, type and format of a tensor; immutable */
+struct cpu_md; /* dimensions, type and format of a tensor; immutable */
 
 dnnl_status_t cpu_dnnl_md_create(int n_dims, const dnnl_dims_t dims, dnnl_data_type_t type,
                                  dnnl_format_tag_t tag, struct cpu_md **out);
@@ -17,7 +17,7 @@ int cpu_dnnl_md_equal(const struct cpu_md *a, const struct cpu_md *b);
 /* returns the number of dimensions */
 int cpu_dnnl_md_dims(const struct cpu_md *md, dnnl_dims_t out);
 
-/* Description of a primitive. A value. */
+/* Description of a primitive, a plain value. */
 struct cpu_work {
     enum {
         CPU_CONV,
@@ -33,15 +33,16 @@ struct cpu_work {
         CPU_ELTWISE,
         CPU_ELTWISE_BY_X
     } what;
-    dnnl_prop_kind_t prop;              /* training or inference: for forwards and normalizations */
-    dnnl_alg_kind_t alg;                /* pools, activations */
-    float alpha;                        /* activations */
+    dnnl_prop_kind_t prop; /* training or inference; set for forwards and normalizations */
+    dnnl_alg_kind_t alg;   /* pools, activations */
+    float alpha;           /* activations */
     const struct cpu_md *x, *w, *b, *y; /* the gradient of a tensor has the format of that tensor */
-    /* convolutions and pools (kernel: pools only; a convolution has it in w) */
+    /* kernel, stride, padding of convolutions and pools; a convolution has its kernel in w */
     dnnl_dims_t kernel, stride, lo, hi;
-    float epsilon;                       /* normalizations; scale and shift are inputs */
-    int global_stats;                    /* normalizations: the statistics are inputs, too */
-    const_dnnl_primitive_desc_t forward; /* gradients: description of their forward */
+    float epsilon;    /* epsilon of normalizations, whose scale and shift are inputs */
+    int global_stats; /* true for normalizations whose statistics are inputs, too */
+    /* description of the forward, if the primitive is a gradient */
+    const_dnnl_primitive_desc_t forward;
 };
 
 dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engine,
@@ -49,7 +50,7 @@ dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engin
 dnnl_status_t cpu_dnnl_reorder_create(const struct cpu_md *from, const struct cpu_md *to,
                                       dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
                                       dnnl_primitive_desc_t *out);
-/* Returns a format that a primitive chose; the primitive owns it. */
+/* Returns a format that a primitive has chosen, and that the primitive owns. */
 const struct cpu_md *cpu_dnnl_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 dnnl_status_t cpu_dnnl_memory_create(const struct cpu_md *md, dnnl_engine_t engine, void *data,
                                      dnnl_memory_t *out);

@@ -1,7 +1,7 @@
 /* kernels/cpu/edges.c - sums the gradients with respect to an output that has several readers. Each
- * reader writes its part to a tensor of its own. Before the backward of the output's layer, the
- * parts are added from the last reader to the first; then the parts from other plans are added. The
- * order is fixed, so the sum is the same in every run. */
+ * reader writes its gradient to a separate tensor. Before the backward of the output's layer, these
+ * gradients are added from the last reader to the first; then the gradients from other plans are
+ * added. The order is fixed, so the sum is the same in every run. */
 #include "kernels/cpu/edges.h"
 #include "base/log.h"
 #include <string.h>
@@ -9,7 +9,7 @@
 struct cpu_sum {
     int n;
     struct part {
-        struct cpu_call match; /* reorder of the part to the format of the output */
+        struct cpu_call match; /* reorder of a reader's gradient to the format of the output */
         struct cpu_tensor t;
     } part[];
 };
@@ -101,8 +101,8 @@ done:
     return st;
 }
 
-/* Copies a tensor as rows to the caller's memory. If no other plan reads the tensor, such as the
- * network's output, the copy is planned at the first read. */
+/* Copies a tensor as rows to the caller's memory. If no other plan reads the tensor (for example
+ * the network's output), the copy is prepared at the first read. */
 static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op, struct cpu_read *r,
                             const struct cpu_tensor *t, float *dst)
 {
@@ -134,7 +134,7 @@ enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *
     return ST_OK;
 }
 
-/* Refuses a layer if there is no gradient with respect to its output. */
+/* Refuses a layer whose output has no gradient. */
 static enum status trained_check(const struct cpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)

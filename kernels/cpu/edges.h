@@ -1,5 +1,6 @@
 /* kernels/cpu/edges.h - the gradient with respect to an output, summed over its readers, and the
- * tensors that cross between plans (backend.h's set_output, set_output_grad and read_output_grad).
+ * tensors that plans copy from each other (set_output, set_output_grad and read_output_grad in
+ * backend.h).
  * Threads: as for the plan. Errors: logged with the layer's name; ST_UNSUPPORTED if the tensor does
  * not exist. */
 #ifndef KERNELS_CPU_EDGES_H

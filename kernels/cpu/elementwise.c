@@ -139,9 +139,9 @@ const struct cpu_kind cpu_relu = {relu_plan_forward, relu_plan_backward, NULL, r
 /* ---- dropout ---- */
 
 struct dropout {
-    struct cpu_tensor rows; /* input in canonical order, in which units are numbered */
-    struct cpu_tensor dy;   /* gradient in canonical order */
-    float *factor;          /* [n * elems] 0 or 1/(1-rate) of the last forward */
+    struct cpu_tensor rows; /* input as plain rows, in whose order the units are numbered */
+    struct cpu_tensor dy;   /* gradient as plain rows */
+    float *factor; /* [n * elems] factor of each unit in the last forward: 0 or 1/(1-rate) */
     struct cpu_call to_rows, diff;
     /* a unit is dropped if the top 24 bits of its random number are below threshold */
     uint64_t key, threshold;
@@ -166,13 +166,13 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     struct dropout *c = op->state;
     c->elems = shape_elems(&op->layer->in);
     c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
-    /* k * 2^-24 < rate becomes k < threshold; both forms are exact */
+    /* the condition k * 2^-24 < rate becomes k < threshold; both forms are exact */
     c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
     TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
     TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
-        op->y.shared = 1; /* the layer must not overwrite its input either */
+        op->y.shared = 1; /* the previous layer must not overwrite its input either */
         return ST_OK;
     }
     TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));

@@ -1,12 +1,11 @@
 /* kernels/cpu/embedding.c - replaces each cell's number (255 times the value of the image) by the
- * row of a table with this number, along the channels. The numbers were checked when the input was
- * set. */
+ * row with this number in a table; a cell's row is stored along the channels. The numbers were
+ * checked when the input was set. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
 struct embedding {
-    struct cpu_tensor rows, dy; /* input and gradient with respect to the output, in canonical
-                                 * order */
+    struct cpu_tensor rows, dy; /* input, and gradient with respect to the output, as plain rows */
     struct cpu_call to_rows, diff;
     int32_t *number; /* [n][cells] numbers of the last forward */
     int64_t cells, units;

@@ -11,7 +11,7 @@ struct join {
     int relu;
 };
 
-/* Returns the number of inputs with a gradient. */
+/* Returns the number of inputs that need a gradient. */
 static int n_trained(const struct cpu_pass *pass, const struct layer *l)
 {
     int n = 0;

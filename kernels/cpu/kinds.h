@@ -1,5 +1,5 @@
-/* kernels/cpu/kinds.h - the table of each kind of layer, and helpers that their loops share. Owns:
- * nothing. Threads: as for the plan. Errors: none. */
+/* kernels/cpu/kinds.h - the table of each kind of layer, and helper functions for their loops.
+ * Owns: nothing. Threads: as for the plan. Errors: none. */
 #ifndef KERNELS_CPU_KINDS_H
 #define KERNELS_CPU_KINDS_H
 #include "kernels/cpu/pass.h"
@@ -24,7 +24,7 @@ static inline int cpu_loop_threads(const struct cpu_pass *pass)
     return cpu_threads(pass->plan->cfg.n_threads);
 }
 
-/* loss.c: returns the mean loss and the hits of the last forward. */
+/* loss.c: returns the mean loss and the number of correct samples of the last forward. */
 void cpu_loss_result(const struct cpu_pass *pass, float *loss, int *n_correct);
 
 #endif

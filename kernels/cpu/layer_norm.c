@@ -1,14 +1,13 @@
-/* kernels/cpu/layer_norm.c - normalization over all values of a sample. For outputs the samples are
- * divided among the threads, and for the gradients of parameters the values, so that one thread
- * computes each sum. */
+/* kernels/cpu/layer_norm.c - normalization over all values of a sample. To compute outputs, the
+ * samples are divided among the threads. To compute the gradients of parameters, the values are
+ * divided among them, so that a single thread computes each sum. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 
 enum { GAMMA, BETA, BLOCK_VALUES = 512 };
 
 struct norm {
-    struct cpu_tensor rows, dy; /* input and gradient with respect to the output, in canonical
-                                 * order */
+    struct cpu_tensor rows, dy; /* input, and gradient with respect to the output, as plain rows */
     struct cpu_call to_rows, diff;
     float *mean, *inverse; /* [n] mean and 1 / sqrt(variance + epsilon) of the last forward */
     int64_t n;             /* number of values of a sample */

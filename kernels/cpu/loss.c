@@ -63,8 +63,8 @@ static float softmax_row(const float *x, float *y, int64_t n, float max)
     return logf(sum);
 }
 
-/* Returns the term of the loss that depends on the label: x of the label, or, with smoothing, the
- * weighted mean of x over all classes. */
+/* Returns the term of the loss that depends on the label: the label's x, or, with smoothing, the
+ * weighted mean of the x of all classes. */
 static double softmax_aim(const float *x, int64_t n, int label, double smoothing)
 {
     double mean = 0.0;
@@ -119,7 +119,7 @@ static enum status softmax_backward(struct cpu_pass *pass, int i)
 const struct cpu_kind cpu_softmax_xent = {plan_forward, plan_backward, NULL, softmax_forward,
                                           softmax_backward};
 
-/* Returns the targets of sample s; NULL: it has a label. */
+/* Returns the targets of sample s; NULL: the sample has a label instead. */
 static const float *targets_of(const struct cpu_pass *pass, int s, int64_t n)
 {
     return pass->plan->has_targets ? pass->plan->targets + s * n : NULL;
@@ -156,8 +156,8 @@ done:
     return st;
 }
 
-/* Computes dx = (y - target) * scale; the target of a label is one-hot. Callers for squared errors
- * pass twice the scale of those for sigmoids. */
+/* Computes dx = (y - target) * scale. If there are labels, the targets are one-hot rows. The scale
+ * for squared errors is twice that for sigmoids. */
 static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
 {
     const struct cpu_op *op = &pass->ops[i];

@@ -1,5 +1,5 @@
-/* kernels/cpu/norm.c - batch normalization per channel, or per feature: a row of features is an
- * image of one cell. Training uses the batch's own statistics and returns them as "gradients" of
+/* kernels/cpu/norm.c - batch normalization per channel, or per feature: a row of features counts as
+ * an image of one cell. Training uses the batch's own statistics and returns them as "gradients" of
  * the running statistics; inference uses the caller's running statistics. Gamma, beta and their
  * gradients are read and written in place. */
 #include "kernels/cpu/kinds.h"
@@ -9,15 +9,17 @@ enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor x, y; /* input and output, seen as images */
+    struct cpu_tensor x, y; /* input and output, in the form of images */
     /* the caller's parameters and gradients */
     struct cpu_tensor param[LAYER_MAX_PARAMS], grad[LAYER_MAX_PARAMS];
-    struct cpu_tensor mean, variance; /* statistics of the batch; variance with n, not n-1 */
+    /* statistics of the batch; the variance is divided by n, not n-1 */
+    struct cpu_tensor mean, variance;
     struct cpu_call train, infer, diff, backward;
-    int64_t n_channels, n_cells; /* cells: number of values in one channel's statistics */
+    /* n_cells: number of values from which one channel's statistics are computed */
+    int64_t n_channels, n_cells;
 };
 
-/* Creates a tensor with the memory of another one; (n,F) becomes (n,F,1,1). */
+/* Creates a tensor with the memory of another tensor; the shape (n,F) becomes (n,F,1,1). */
 static enum status as_image(struct cpu_pass *pass, const struct cpu_op *op,
                             const struct cpu_tensor *t, struct cpu_tensor *out)
 {
@@ -137,7 +139,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct norm *c = op->state;
     float *const *grads = pass->plan->cfg.grads;
-    /* a single cell has no variance to correct */
+    /* if there is a single cell, the variance is not corrected */
     float correct = c->n_cells > 1 ? (float)((double)c->n_cells / (double)(c->n_cells - 1)) : 1.0f;
     TRY(cpu_pass_call_run(pass, op, &c->diff));
     TRY(cpu_pass_call_run(pass, op, &c->backward));

@@ -1,7 +1,7 @@
-/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all objects of this
- * plan. Forwards are planned from the first layer on, each in the format that the layer before
- * writes. Then backwards are planned from the last layer on. All primitives run one after the
- * other, so they share one scratchpad. */
+/* kernels/cpu/pass.c - prepares the network for one number of samples (a pass), and owns all
+ * objects of the pass. Forwards are planned from the first layer to the last, each with the format
+ * that the previous layer writes. Then backwards are planned in reverse order. All primitives run
+ * one after the other, so they share one scratchpad. */
 #include "base/log.h"
 #include "kernels/cpu/edges.h"
 #include "kernels/cpu/kinds.h"
@@ -91,7 +91,8 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
         return ST_NOMEM;
     }
     if (align == HUGE_PAGE_BYTES)
-        /* only a hint to the kernel: huge pages save TLB misses in large tensors */
+        /* only a hint to the kernel: with huge pages, access to large tensors causes fewer TLB
+         * misses */
         madvise(block, rounded, MADV_HUGEPAGE);
     memset(block, 0, rounded);
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
@@ -281,7 +282,7 @@ enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
-    /* the pass's scratchpad has its final size already */
+    /* without a scratchpad, because the pass's scratchpad already has its final size */
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));

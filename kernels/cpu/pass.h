@@ -8,13 +8,14 @@
 enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out);
 void cpu_pass_destroy(struct cpu_pass *pass); /* NULL is fine */
 
-/* Converts oneDNN's code to a status; logs a failure with the layer and the operation `what`. */
+/* Converts oneDNN's code to a status; logs a failure with the layer and the name of the operation
+ * (what). */
 enum status cpu_pass_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
 /* Creates a format of floats. */
 enum status cpu_pass_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
                                dnnl_format_tag_t tag, const struct cpu_md **out);
-/* Creates a format of (n, shape): plain rows of floats, or the same extents in a format of oneDNN's
- * choice. */
+/* Creates a format of (n, shape): plain rows of floats, or the same dimensions in a format that
+ * oneDNN chooses. */
 enum status cpu_pass_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
                               const struct cpu_md **out);
 enum status cpu_pass_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
@@ -31,8 +32,8 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes,
 enum status cpu_pass_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
                                    const struct cpu_md *md, const float *data,
                                    struct cpu_tensor *out);
-/* Creates the description of a primitive, which the pass owns. relu: a relu is applied at its
- * end. */
+/* Creates the description of a primitive, which the pass owns. relu: the primitive applies a relu
+ * to its result. */
 enum status cpu_pass_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
                                  const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out);
 enum status cpu_pass_call_create(struct cpu_pass *pass, const struct cpu_op *op,
@@ -46,19 +47,20 @@ enum status cpu_pass_reorder_create(struct cpu_pass *pass, const struct cpu_op *
 /* Plans the copy of a tensor as rows, for read_y or read_dy of an operation. */
 enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
                                  const struct cpu_tensor *from, struct cpu_read *out);
-/* Sets *out to `from` if that has the format md, otherwise to a new tensor that `call` fills. */
+/* Sets *out to `from` if that tensor has the format md. Otherwise sets it to a new tensor of that
+ * format, to which `call` copies `from`. */
 enum status cpu_pass_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
                                   const struct cpu_tensor *from, const struct cpu_md *md,
                                   struct cpu_tensor *out, struct cpu_call *call);
-/* Sets *out to `from` if that has no other reader and the format md, otherwise to a new tensor to
- * which `call` copies it. */
+/* Sets *out to `from` if that tensor has no other reader and has the format md. Otherwise sets it
+ * to a new tensor, to which `call` copies `from`. */
 enum status cpu_pass_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
                                 const struct cpu_tensor *from, const struct cpu_md *md,
                                 struct cpu_tensor *out, struct cpu_call *call);
 /* Returns true if a relu is the only reader of layer i's output, and marks this relu as part of the
  * layer. */
 int cpu_pass_fuse_relu(struct cpu_pass *pass, int i);
-/* Returns the k-th input of layer i. */
+/* Returns input k of layer i. */
 const struct cpu_tensor *cpu_pass_input(const struct cpu_pass *pass, int i, int k);
 
 #endif

@@ -1,5 +1,5 @@
-/* kernels/cpu/pool.c - max and average pooling, in the format of the input. Padding is never the
- * maximum, and is not counted in an average. */
+/* kernels/cpu/pool.c - max and average pooling, in the format of the input. Cells of the padding
+ * are never the maximum, and do not count in an average. */
 #include "kernels/cpu/kinds.h"
 
 struct pool {
@@ -7,7 +7,7 @@ struct pool {
     struct cpu_tensor work; /* positions of the maxima */
     struct cpu_tensor dy;   /* gradient with respect to the output, in the format of y */
     struct cpu_call forward, diff, backward;
-    int masks; /* the pool also does the backward of the relu before it */
+    int masks; /* the pool also computes the backward of the relu that it reads */
 };
 
 static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
@@ -70,7 +70,8 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     w.what = CPU_POOL_BY_X;
     w.forward = c->forward_desc;
     TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
-    int from = op->layer->input[0]; /* not the image: its output has a gradient */
+    /* an earlier layer, not the image, because the input has a gradient */
+    int from = op->layer->input[0];
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)

@@ -3,8 +3,8 @@
  * In a job, the first worker measures which layers are faster in bf16 (worker/place/rounding.h),
  * and all workers use its choice through set_rounded: the bits depend on the choice (I2, I8), and
  * two measurements may differ. Without set_rounded, a rule on the layer's shape decides. The rule
- * follows measurements on CPUs with AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A
- * convolution of at least 4 channels needs about 0.6 of the time with bf16. If there are fewer
+ * follows measurements on CPUs with AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). In bf16
+ * a convolution of at least 4 channels needs about 0.6 of its time in floats. If there are fewer
  * channels (as in the first convolution of an image), either oneDNN's gradient kernels are slower
  * than those for floats, or the conversions to bf16 cost more time than bf16 saves. A dense layer
  * must convert its weights in each step, so bf16 is faster only from about ten thousand weights
@@ -17,7 +17,7 @@ enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
 
 int cpu_precision_has_bf16(void)
 {
-    /* also true on CPUs with AMX; oneDNN's own variable ONEDNN_MAX_CPU_ISA is respected */
+    /* also true on CPUs with AMX; the function respects oneDNN's variable ONEDNN_MAX_CPU_ISA */
     return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }

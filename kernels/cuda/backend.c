@@ -30,7 +30,7 @@ static int n_devices(void)
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess)
         return n;
-    /* without a driver, CUDA reports that the driver is too old */
+    /* if there is no driver, CUDA reports that the driver is too old */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         LOG_I("CUDA backend: no device: there is no NVIDIA driver on this machine");
     } else {
@@ -71,8 +71,8 @@ done:
     return st;
 }
 
-/* Refuses bf16 below compute capability 8.0. Without this check cuBLAS and cuDNN would refuse bf16
- * in the middle of a step. */
+/* Refuses bf16 below compute capability 8.0. Otherwise cuBLAS and cuDNN would refuse bf16 in the
+ * middle of a step. */
 static enum status precision_check(int device, enum backend_precision precision)
 {
     enum status st = ST_OK;
@@ -499,7 +499,7 @@ done:
 
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users, copy_rates};
 
-/* The libraries and their versions; written once, when the shared object is loaded. */
+/* Libraries with their versions; written once, when the shared object is loaded. */
 static char description[96];
 
 __attribute__((constructor)) static void description_fill(void)

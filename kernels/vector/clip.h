@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* Returns the factor for a sum of squares of all gradients, >= 0, and a limit > 0: 1 if the norm is
+/* squares: sum of the squares of all gradients, >= 0; limit: above 0. Returns 1 if the norm is
  * within the limit, otherwise limit / norm, which is above 0. Returns 0 if the norm is not finite:
  * the step must then change no parameter. */
 double clip_factor(double squares, float limit);
 
-/* Returns the factor that turns a sum of weighted contributions into their clipped mean: factor /
- * weight, rounded once. For factor 1 it equals the scale of an unclipped mean. */
+/* Returns the number by which a sum of weighted contributions is multiplied to get their clipped
+ * mean: factor / weight, rounded once. If factor is 1, this is the scale of an unclipped mean. */
 static inline float clip_scale(double factor, double weight)
 {
     return (float)(factor / weight);

@@ -1,9 +1,10 @@
 /* kernels/vector/clones.h - compiles a loop several times, once for each width of vector registers;
  * the loader chooses a clone at program start. All clones compute the same bits: the build forbids
  * fused multiply-add. An ifunc makes the choice. In builds with a sanitizer the ifunc runs too
- * early, and clang 14 supports none for static functions: in these builds each loop has one form.
- * Tests define VECTOR_ONE_FORM to compile one form, and compare it with the clones. The ifunc
- * queries the processor directly, so glibc's tunables do not change its choice. */
+ * early, and clang 14 does not support ifuncs for static functions; in both kinds of builds each
+ * loop has only one form. Tests define VECTOR_ONE_FORM to compile one form, and compare it with the
+ * clones. The ifunc queries the processor directly, so glibc's tunables do not change its
+ * choice. */
 #ifndef KERNELS_VECTOR_CLONES_H
 #define KERNELS_VECTOR_CLONES_H
 

@@ -1,5 +1,5 @@
 /* kernels/vector/compensate.h - corrects a late gradient by DC-ASGD (Zheng et al. 2017). Threads:
- * any. Errors: none. Same bits with every instruction set. */
+ * any. Errors: none. Results have the same bits with every instruction set. */
 #ifndef KERNELS_VECTOR_COMPENSATE_H
 #define KERNELS_VECTOR_COMPENSATE_H
 #include <stddef.h>

@@ -92,9 +92,9 @@ static inline uint32_t choose_bits(uint32_t mask, uint32_t yes, uint32_t no)
 
 static const uint32_t sign_bit = 0x80000000u, infinity = 0x7f800000u;
 
-/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp less one,
- * and one more if the remaining part is odd. A carry out of the fraction increments the exponent,
- * up to infinity. */
+/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp minus 1, and
+ * 1 more if the remaining number is odd. A carry out of the fraction increments the exponent, up to
+ * infinity. */
 static inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + ((u >> bits) & 1)) >> bits;

@@ -14,22 +14,22 @@ enum { DTYPE_BLOCK_MAX = 256 };
 
 const char *dtype_name(enum dtype d); /* "fp32" */
 /* Parses one name, such as "int8", for both *first and *second, or two names, such as "int8,fp32".
- * Returns 0 if the text is neither. */
+ * Returns 0 if the text is not valid. */
 int dtype_read_two(const char *text, enum dtype *first, enum dtype *second);
 /* Returns the bytes of n elements. */
 size_t dtype_bytes(enum dtype d, size_t n);
-/* Returns the number of elements in a block: 1, or DTYPE_BLOCK_MAX. Each block can be decoded by
- * itself. */
+/* Returns the number of elements in a block: 1, or DTYPE_BLOCK_MAX. Each block can be decoded
+ * separately. */
 size_t dtype_block(enum dtype d);
 
 /* Encodes n elements to dst, which may have any alignment and must not overlap src. Rounds to the
- * nearest, ties to even. int8, int4 and topk are encoded as by quant_encode and topk_encode without
+ * nearest, ties to even. int8, int4 and topk are encoded as quant_encode and topk_encode do without
  * a residual. In all other formats a value beyond the largest finite one becomes an infinity; a
  * value below the smallest normal one becomes a subnormal or a zero of the same sign; a NaN becomes
  * a quiet NaN of the same sign (in fp32 it is copied). */
 void dtype_encode(enum dtype d, void *dst, const float *src, size_t n);
-/* Encodes with a residual, or (second function) a change: int8 and int4 as by quant_encode and
- * quant_encode_change, topk as by topk_encode and topk_encode_change. */
+/* Encodes with a residual, or (second function) encodes a change: int8 and int4 as quant_encode and
+ * quant_encode_change do, topk as topk_encode and topk_encode_change do. */
 void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n);
 void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,
                          size_t n);

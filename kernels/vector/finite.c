@@ -1,7 +1,7 @@
 /* kernels/vector/finite.c - the searches of finite.h. Magnitudes are compared as integers, because
- * floats of one sign have the same order as their bits. So the limit is an integer, and NaNs are
- * above every limit. The loops check a whole block without a branch, and search a block only if it
- * has a bad element. */
+ * floats with the same sign have the same order as their bits. So the limit is an integer, and NaNs
+ * are above every limit. The loops check a whole block without a branch, and search a block only if
+ * it has a bad element. */
 #include "kernels/vector/finite.h"
 #include "kernels/vector/clones.h"
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct __attribute__((packed, may_alias)) packed_half {
 
 /* Returns the largest magnitude. The loop needs two instructions per vector, so that this pass over
  * a chunk adds no noticeable time. It updates four maxima: with a single maximum, each vector would
- * wait for the vector before. */
+ * wait for the previous one. */
 #define LARGEST(name, type, array, magnitude)                                                      \
     VECTOR_CLONES static type name(const struct array *s, size_t n)                                \
     {                                                                                              \
@@ -96,8 +96,8 @@ size_t finite_first_bad(enum dtype d, const void *src, size_t n)
 
 size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
 {
-    /* bits of the halfway points between each format's largest finite value and the next power of
-     * two */
+    /* bits, for each format, of the number halfway between its largest finite value and the next
+     * power of two */
     static const int32_t limits[DTYPE_N_KINDS] = {
         [DTYPE_F32] = 0x7f800000,  [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000,
         [DTYPE_INT8] = 0x7f7fff00, [DTYPE_INT4] = 0x7f7fff00, [DTYPE_TOPK] = 0x7f7f8000};
@@ -114,7 +114,7 @@ size_t finite_first_above(enum dtype d, const void *src, size_t n, float limit)
         return first_from(src, n, bits + 1);
     if (dtype_block(d) > 1)
         return first_decoded_from(d, src, n, bits + 1);
-    dtype_encode(d, half, &down, 1); /* rounds to the nearest, which may be above `limit` */
+    dtype_encode(d, half, &down, 1); /* rounds to the nearest value, which may be above `limit` */
     dtype_decode(d, &down, half, 1);
     int16_t from = (int16_t)(half[0] + (down <= limit));
     int16_t infinite = d == DTYPE_BF16 ? 0x7f80 : 0x7c00;

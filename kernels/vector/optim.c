@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CLIP_BLOCK = 1024 }; /* elements that are clipped at a time */
+enum { CLIP_BLOCK = 1024 }; /* number of elements that are clipped at once */
 
 const char *optim_name(enum optim_kind kind)
 {
@@ -95,7 +95,7 @@ done:
     return st;
 }
 
-/* Returns the slots of the update itself, which lie before that of the average. */
+/* Returns the number of slots of the update itself, which are before the slot of the average. */
 static int own_slots(const struct optim_config *cfg)
 {
     switch (cfg->kind) {
@@ -119,8 +119,9 @@ int optim_n_slots(const struct optim_config *cfg)
 }
 
 /* The update loops, one per optimizer. Arrays and scalars are copied to locals: otherwise the
- * compiler must assume that a store through a float pointer changes them. Each loop is compiled
- * twice, with and without r.others, so that the loop does not test r.others for each element. */
+ * compiler would have to assume that a store through a float pointer changes them. Each loop is
+ * compiled twice, with and without r.others, so that the loop does not test r.others for each
+ * element. */
 #define INLINE static inline __attribute__((always_inline))
 #define TWO_FORMS(loop)                                                                            \
     VECTOR_CLONES static void run_##loop(const struct optim_step *step,                            \
@@ -397,7 +398,7 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
 {
     struct optim_run r = {
         .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
-    if (keep >= 1) { /* ignores `sum`: zero times infinity would be NaN */
+    if (keep >= 1) { /* does not read `sum`, because zero times infinity would be NaN */
         if (old != new_)
             memcpy(new_, old, n * sizeof *new_);
         return;

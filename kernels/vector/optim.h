@@ -1,10 +1,10 @@
-/* kernels/vector/optim.h - the optimizers that servers (and a worker alone) apply to one chunk. One
- * fused pass reads the gradient sum, the parameters and the slots, and writes the new parameters
- * and slots, in place or elsewhere. It allocates no memory and runs on any thread. Equal input
- * yields equal bits with every instruction set (no fused multiply-add, no reordering). The formulas
- * are those of PyTorch 2's torch.optim, or of TensorFlow 1 if PyTorch does not have the optimizer.
- * Each formula stands above its loop. Errors: ST_INVALID for a bad config, logged with the
- * field. */
+/* kernels/vector/optim.h - the optimizers that servers (and a worker without servers) apply to one
+ * chunk. One fused pass reads the gradient sum, the parameters and the slots, and writes the new
+ * parameters and slots, in place or elsewhere. It allocates no memory and runs on any thread. Equal
+ * input yields equal bits with every instruction set (no fused multiply-add, no reordering). The
+ * formulas are those of PyTorch 2's torch.optim, or of TensorFlow 1 if PyTorch does not have the
+ * optimizer. Each formula is in the comment above its loop. Errors: ST_INVALID for a bad config,
+ * logged with the field. */
 #ifndef KERNELS_VECTOR_OPTIM_H
 #define KERNELS_VECTOR_OPTIM_H
 #include "base/status.h"
@@ -34,9 +34,9 @@ enum { OPTIM_MAX_BOUNDARIES = 16 };
 struct optim_config {
     enum optim_kind kind;
     float learning_rate; /* > 0 */
-    float momentum;     /* momentum, nesterov, rmsprop's momentum; 0..1; default 0.9 (rmsprop: 0) */
-    float decay;        /* rmsprop: smoothing of g^2, default 0.99 */
-    float beta1, beta2; /* adam: 0.9, 0.999 */
+    float momentum; /* momentum of momentum, nesterov and rmsprop, 0..1; default 0.9 (rmsprop: 0) */
+    float decay;    /* rmsprop: smoothing of g^2, default 0.99 */
+    float beta1, beta2; /* adam: default 0.9 and 0.999 */
     float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
     /* adamw: decoupled weight decay, default 0.01; other kinds: weight_decay * p is added to g,
      * default 0 */
@@ -51,11 +51,12 @@ struct optim_config {
     enum optim_schedule schedule; /* default constant */
     uint64_t warmup_steps;        /* 0: none */
     float lr_decay;               /* step, exponential: above 0, at most 1; default 0.1 */
-    uint64_t lr_decay_steps;      /* exponential; 0: never */
-    int n_boundaries;             /* step */
+    /* exponential: steps in which the rate decays by lr_decay; 0: it never decays */
+    uint64_t lr_decay_steps;
+    int n_boundaries;                        /* step */
     uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* ascending, above 0 */
-    /* number of updates of the whole job, after which the rate stays that of the last one; 0:
-     * unknown, linear and cosine do not decay, one_cycle neither rises nor decays */
+    /* number of updates of the whole job; after these the rate does not change any more; 0:
+     * unknown, so linear and cosine do not decay, and one_cycle neither rises nor decays */
     uint64_t total_steps;
 };
 
@@ -64,26 +65,27 @@ const char *optim_name(enum optim_kind kind);
  * adam*). */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 /* Fills *cfg with the defaults of a server whose gradients are the changes of several local steps
- * (sgd to nesterov), for a model of n_params parameters. sgd averages the members' parameters. From
- * 10 million parameters on, the defaults of the other kinds are those of Douillard et al. 2023; for
- * smaller models they are based on Weir's own measurements. */
+ * (sgd to nesterov), for a model of n_params parameters. sgd averages the members' parameters. For
+ * models of 10 million parameters and more, the defaults of the other kinds are those of Douillard
+ * et al. 2023; for smaller models they are based on Weir's own measurements. */
 void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
-/* Returns the rate of one update, which optim_apply uses. */
+/* Returns the learning rate that optim_apply uses for update `step`. */
 float optim_rate(const struct optim_config *cfg, uint64_t step);
-/* Returns the slots per parameter element: 0 (sgd), 1 or 2, and one more, the last, for the average
- * of the parameters. The average begins with the first values, not with zeros. */
+/* Returns the number of slots for each parameter element: 0 (sgd), 1 or 2, and one more, the last,
+ * if there is an average of the parameters. The average begins with the initial values, not with
+ * zeros. */
 int optim_n_slots(const struct optim_config *cfg);
 
 /* Sets new[i] to the update of old[i] with the gradient sum[i] * scale (scale = 1 / total weight).
- * slots: n_slots arrays of n elements, one behind the other; zero before the first step. step:
+ * slots: n_slots arrays of n elements, one after the other; zero before the first step. step:
  * number of the update, from 1 (for Adam's bias correction). new may be old. */
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
                  float scale, const float *old, float *slots, float *new_);
 
-/* These functions update a chunk in runs of any lengths, so that a version can be computed block by
- * block while each block is in the cache. The bits are those of one optim_apply for the whole
- * chunk, at any lengths of the runs. */
+/* These functions update a chunk in runs of elements, so that a version can be computed run by run
+ * while each run is in the cache. The result has the same bits as that of one optim_apply for the
+ * whole chunk, whatever the lengths of the runs. */
 struct optim_step { /* scalars of one update, for optim_run only */
     enum optim_kind kind;
     float rate;         /* adam: divided by 1 - beta1^step */
@@ -94,9 +96,9 @@ struct optim_step { /* scalars of one update, for optim_run only */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */
     float epsilon;
     float clip;     /* limit of elements, by vector_clip before the update; 0: none */
-    float keep;     /* adamw: 1 - rate weight_decay, the share of p that remains; adam: 1 */
+    float keep;     /* adamw: 1 - rate weight_decay, the fraction of p that remains; adam: 1 */
     int ema_slot;   /* 1 + index of the slot with the average; 0: none */
-    float ema_keep; /* share of the average that remains: 0 in the first update */
+    float ema_keep; /* fraction of the average that remains; 0 in the first update */
 };
 struct optim_run {
     size_t n;
@@ -104,7 +106,8 @@ struct optim_run {
     float weight, scale;
     const float *others; /* sum of other contributions; NULL: none; NULL for averages */
     const float *old;
-    const float *slots; /* this run's part of the first slot; may be NULL if there are no slots */
+    /* the elements of this run in the first slot; may be NULL if there are no slots */
+    const float *slots;
     float *new_slots;   /* destination of the slot; may be slots */
     size_t slot_stride; /* distance from the first to the second slot in elements, in both arrays */
     float *new_;        /* may be old */
@@ -114,19 +117,20 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
  * update. */
 void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
                        struct optim_step *out);
-/* Factors of one update: of its learning rate and of its weight decay. */
+/* Factors of a parameter: of its learning rate and of its weight decay. */
 struct optim_factors {
     float rate, decay;
 };
 /* Returns true if a factor is finite and not negative. */
 bool optim_factor_ok(float factor);
-/* Fills *out like optim_begin_since, with the rate and the weight decay times their factors.
- * Factors of 1 change no bits. */
+/* Fills *out like optim_begin_since, with the rate and the weight decay multiplied by their
+ * factors. Factors of 1 do not change a bit. */
 void optim_begin_scaled(const struct optim_config *cfg, uint64_t step, uint64_t since,
                         const struct optim_factors *factors, struct optim_step *out);
 void optim_run(const struct optim_step *step, const struct optim_run *run);
 /* Updates only the average of the parameters, with run->new_: e = d e + (1 - d) p, as PyTorch's
- * get_ema_multi_avg_fn. optim_run includes it; a parameter that stays needs it alone. */
+ * get_ema_multi_avg_fn. optim_run includes this; it is called separately only for a parameter that
+ * the update does not change. */
 void optim_run_ema(const struct optim_step *step, const struct optim_run *run);
 
 /* Updates parameters that are statistics (batch norm's running mean and variance) by an exponential

@@ -1,6 +1,7 @@
-/* kernels/vector/optim_schedule.c - the learning rate as a pure function of the step. All servers
- * must compute the same bits on every machine, but the results of libm's functions may differ. So
- * sine, logarithm and exponential are computed here in double with the four basic operations. */
+/* kernels/vector/optim_schedule.c - the learning rate, which depends only on the step and the
+ * settings. All servers must compute the same bits on every machine, but the results of libm's
+ * functions may differ between machines. So sine, logarithm and exponential are computed here in
+ * double with the four basic operations. */
 #include "kernels/vector/optim.h"
 
 const char *optim_schedule_name(enum optim_schedule schedule)
@@ -57,7 +58,7 @@ static double exponential(double x)
     if (x < -700)
         return 0;
     int halvings = (int)(-x / ln2);
-    x += halvings * ln2; /* between -ln2 and 0 */
+    x += halvings * ln2; /* a number between -ln2 and 0 */
     for (int k = 20; k >= 1; k--)
         sum = 1 + x / k * sum;
     for (; halvings > 0; halvings--)

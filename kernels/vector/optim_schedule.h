@@ -1,5 +1,5 @@
-/* kernels/vector/optim_schedule.h - the courses of the learning rate. The settings are those of
- * struct optim_config (optim.h), which also has the function that computes the rate.
+/* kernels/vector/optim_schedule.h - the schedules by which the learning rate changes. The settings
+ * are those of struct optim_config (optim.h), which also has the function that computes the rate.
  * Owns: nothing. Threads: values. Errors: none. */
 #ifndef KERNELS_VECTOR_OPTIM_SCHEDULE_H
 #define KERNELS_VECTOR_OPTIM_SCHEDULE_H
@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Learning rate of update `step` (from 1), after b = step - 1 updates: learning_rate times the
- * factor below. During warm-up (b < warmup_steps) the rate is also multiplied by (b + 1) /
+/* Learning rate of update `step` (from 1), which follows b = step - 1 updates: learning_rate times
+ * the factor below. During warm-up (b < warmup_steps) the rate is also multiplied by (b + 1) /
  * warmup_steps. part = (b - warmup_steps) / (total_steps - warmup_steps), 0 during warm-up. */
 enum optim_schedule {
     SCHEDULE_CONSTANT,    /* 1 */
@@ -17,11 +17,11 @@ enum optim_schedule {
     SCHEDULE_COSINE,      /* (1 + cos(pi part)) / 2 */
     SCHEDULE_STEP,        /* lr_decay, once for each boundary <= b */
     SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
-    SCHEDULE_ONE_CYCLE,   /* PyTorch's OneCycleLR; the momentum stays constant. 1/25 rises to 1 at
-                             b = R - 1, then falls to 1/250000 at b = total_steps - 1, in half waves
-                             of a cosine. R: warmup_steps, which has no other effect here; 0: 30% of
-                             total_steps, not rounded */
-    SCHEDULE_ONE_CYCLE_LINEAR, /* the same, in lines */
+    /* PyTorch's OneCycleLR; the momentum stays constant. The factor rises from 1/25 to 1 at b =
+     * R-1, and then falls to 1/250000 at b = total_steps - 1, in half waves of a cosine. R:
+     * warmup_steps, which has no other effect here; 0: 30% of total_steps, not rounded */
+    SCHEDULE_ONE_CYCLE,
+    SCHEDULE_ONE_CYCLE_LINEAR, /* the same course, but linear */
     SCHEDULE_N_KINDS
 };
 #define SCHEDULE_NAMES                                                                             \

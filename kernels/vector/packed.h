@@ -1,5 +1,5 @@
-/* kernels/vector/packed.h - a float that may lie at any address, for reading network buffers. It
- * costs no time on machines that load vectors from any address. */
+/* kernels/vector/packed.h - a float that may be stored at any address, for reading network buffers.
+ * It costs no time on machines that load vectors from any address. */
 #ifndef KERNELS_VECTOR_PACKED_H
 #define KERNELS_VECTOR_PACKED_H
 

@@ -1,6 +1,6 @@
 /* kernels/vector/quant.c - encodes and decodes the blocks of quant.h. All loops use 32-bit lanes,
- * which every width of vector registers supports; quant.h chose the order of the values in a word
- * for these lanes. */
+ * which every width of vector registers supports; the order of the values in a word (quant.h) was
+ * chosen for these lanes. */
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -116,8 +116,8 @@ void quant_encode(int bits, void *dst, const float *src, float *residual, size_t
     (bits == 8 ? encode_8 : encode_4)(dst, src, residual, n);
 }
 
-/* Decodes m values of w words: value j + k * w is the k-th value of word j. old: values to which
- * the decoded ones are added; NULL: none. */
+/* Decodes m values from w words: value j + k * w is value k of word j. old: values to which the
+ * decoded ones are added; NULL: none. */
 static inline __attribute__((always_inline)) void decode_block(int bits, size_t w, float *dst,
                                                                const float *old,
                                                                const struct packed_word *src,
@@ -157,7 +157,7 @@ VECTOR_CLONES static void decode_4(float *dst, const struct packed_word *src, si
     decode_blocks(4, dst, NULL, src, n);
 }
 
-/* dst may be old. */
+/* Adds decoded int8 values to `old`. dst may be old. */
 VECTOR_CLONES static void add_8(float *dst, const float *old, const struct packed_word *src,
                                 size_t n)
 {

@@ -18,13 +18,13 @@ enum { QUANT_BLOCK = 256, QUANT_BLOCK_BYTES_MAX = 4 + QUANT_BLOCK };
 size_t quant_bytes(int bits, size_t n);
 /* Encodes n floats to dst, which has quant_bytes at any alignment and overlaps no other argument.
  * Integers are rounded to the nearest, ties to even, and are at most 127 in int8, 7 in int4.
- * residual: n floats that are added to src before and then receive the rounding errors, so that no
+ * residual: n floats that are first added to src, and then receive the rounding errors, so that no
  * change is lost over many calls; NULL: none. A block whose largest magnitude is below 2^-100 is
  * encoded as zeros. A block with a value that is not finite has a scale that is not finite, so that
  * all its values decode to values that are not finite. */
 void quant_encode(int bits, void *dst, const float *src, float *residual, size_t n);
-/* Encodes the change from old to value, n floats each. Afterwards value is old plus the decoded
- * change, with the bits that a receiver gets by adding dst to old. */
+/* Encodes the change from old to value, n floats each. Afterwards `value` is old plus the decoded
+ * change, with the same bits that a receiver gets when it adds dst to old. */
 void quant_encode_change(int bits, void *dst, const float *old, float *value, float *residual,
                          size_t n);
 /* Adds the decoded values of src, of any alignment, to dst. */

@@ -69,15 +69,16 @@ static void encode_block(unsigned char *dst, float *v, size_t m)
     int32_t keys[TOPK_BLOCK], n_larger;
     const size_t k = n_kept(m);
     int32_t threshold = find_threshold(v, (int32_t)k, keys, &n_larger);
-    int32_t equals = (int32_t)k - n_larger; /* number of kept values equal to the threshold */
+    /* number of values equal to the threshold that are kept */
+    int32_t equals = (int32_t)k - n_larger;
     float kept[MOST_KEPT + 1];
-    /* room for one position more than are kept: the loop writes a position before it decides
-     * whether to keep it */
+    /* room for one position more than are kept, because the loop writes each position before it
+     * decides whether to keep it */
     unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;
     for (size_t i = 0; i < m; i++) {
         if (i % GROUP == 0 && largest_of(keys + i) < threshold) {
-            i += GROUP - 1; /* most groups have no kept value */
+            i += GROUP - 1; /* most groups contain no value that is kept */
             continue;
         }
         int is_equal = keys[i] == threshold;

@@ -42,8 +42,8 @@ VECTOR_CLONES void vector_clip(float *dst, const void *src, float weight, float 
     }
 }
 
-/* Adds in eight independent sums, because in a single sum each addition would wait for the one
- * before. */
+/* Adds in eight independent sums, because in a single sum each addition would wait for the previous
+ * one. */
 VECTOR_CLONES double vector_sum_squares(const float *src, float weight, size_t n)
 {
     enum { LANES = 8 };
@@ -69,7 +69,7 @@ void vector_copy(float *dst, const void *src, size_t n)
         memcpy(dst, src, n * sizeof *dst);
 }
 
-/* Checks the same processor features as the ifuncs, in the same order. */
+/* Returns the loops' form. Checks the same processor features as the ifuncs, in the same order. */
 const char *vector_description(void)
 {
 #if VECTOR_HAS_CLONES

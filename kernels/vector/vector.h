@@ -1,5 +1,5 @@
 /* kernels/vector/vector.h - loops over float arrays: sums of contributions, counts. src may have
- * any alignment (it may lie in a network buffer); dst is 4-byte aligned at least. The loops are
+ * any alignment (it may be in a network buffer); dst is 4-byte aligned at least. The loops are
  * plain C that the compiler vectorises; additions are not reordered. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_VECTOR_H
 #define KERNELS_VECTOR_VECTOR_H
@@ -7,9 +7,10 @@
 
 /* Sets dst[i] = weight * src[i]. */
 void vector_scale(float *dst, const void *src, float weight, size_t n);
-/* Adds dst[i] += weight * src[i], product rounded before the sum */
+/* Adds weight * src[i] to dst[i]; the product is rounded before the addition. */
 void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
-/* Sets dst[i] = a[i] + weight * src[i], product rounded before the sum; dst may be a */
+/* Sets dst[i] = a[i] + weight * src[i]; the product is rounded before the addition. dst may be
+ * a. */
 void vector_sum_scaled(float *dst, const float *a, const void *src, float weight, size_t n);
 /* Sets dst[i] = weight * src[i] * scale, limited to -limit .. limit */
 void vector_clip(float *dst, const void *src, float weight, float scale, float limit, size_t n);
@@ -19,8 +20,8 @@ void vector_clip(float *dst, const void *src, float weight, float scale, float l
 double vector_sum_squares(const float *src, float weight, size_t n);
 /* Copies dst[i] = src[i]. */
 void vector_copy(float *dst, const void *src, size_t n);
-/* Returns the form of this folder's loops that was chosen at program start: "AVX-512", "AVX2",
- * "baseline x86-64", or "portable" if the build has one form only. */
+/* Returns the name of the form of this folder's loops that was chosen at program start: "AVX-512",
+ * "AVX2", "baseline x86-64", or "portable" if the build has one form only. */
 const char *vector_description(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* kernels/cuda/common/bf16.cuh - converts a float to bfloat16 (its upper half, rounded to nearest,
- * ties to even) and back, with the bits of kernels/vector/dtype.c, also for a NaN. */
+ * ties to even) and back. The results, even for a NaN, have the same bits as those of
+ * kernels/vector/dtype.c. */
 #ifndef KERNELS_CUDA_COMMON_BF16_CUH
 #define KERNELS_CUDA_COMMON_BF16_CUH
 #include "kernels/cuda/common/launch.cuh"

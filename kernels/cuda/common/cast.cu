@@ -1,5 +1,6 @@
 /* kernels/cuda/common/cast.cu - converts floats to bfloat16 and back, and to fp16. Integer
- * arithmetic yields exactly the bits of kernels/vector/dtype.c on the host, also for a NaN.
+ * arithmetic yields exactly the bits that kernels/vector/dtype.c yields on the host, even for a
+ * NaN.
  *
  * Launch of each kernel: grid-stride over n values, THREADS a block. Moves 6n bytes: 4 bytes per
  * float and 2 bytes per 16-bit value. */
@@ -20,14 +21,14 @@ static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
         dst[k] = bf16_value(src[k]);
 }
 
-/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp less one,
- * and one more if the remaining part is odd. */
+/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp minus 1, and
+ * 1 more if the remaining number is odd. */
 static __device__ inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1u)) >> bits;
 }
 
-/* Returns the fp16 code of a float that is not negative; a: its bits. */
+/* Returns the fp16 code of a float that is not negative; a: bits of the float. */
 static __device__ inline uint32_t half_of(uint32_t a)
 {
     const uint32_t infinity = 0x7f800000u, too_large = 143u << 23 /* 65536 */;

@@ -1,6 +1,6 @@
 /* kernels/cuda/common/finite.cu - searches tensors for values that are not finite or too large.
- * Magnitudes are compared as integers, because floats of one sign have the same order as their
- * bits. So NaNs and infinities are above every limit.
+ * Magnitudes are compared as integers, because floats with the same sign have the same order as
+ * their bits. So NaNs and infinities are above every limit.
  *
  * Launch: grid-stride over the values of each tensor in turn, THREADS a block. Reads 4 bytes per
  * value. */

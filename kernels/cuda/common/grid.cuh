@@ -4,7 +4,7 @@
 #include "kernels/cuda/common/launch.cuh"
 
 /* Returns the first item of a thread. A loop for (k = grid_first(); k < n; k += grid_stride())
- * visits each item once with any size of the grid. */
+ * visits each item once, whatever the size of the grid. */
 static __device__ inline int64_t grid_first()
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -15,8 +15,8 @@ static __device__ inline int64_t grid_stride()
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* Returns a / b of non-negative numbers. GPUs divide 32-bit numbers several times faster than
- * 64-bit numbers, and nearly all tensors are small enough for 32 bits. */
+/* Returns a / b for numbers that are not negative. GPUs divide 32-bit numbers several times faster
+ * than 64-bit numbers, and in nearly all tensors the indices fit in 32 bits. */
 static __device__ inline int64_t quotient(int64_t a, int64_t b)
 {
     return (a | b) >> 32 == 0 ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;

@@ -22,43 +22,43 @@ struct gpu_planes {
     int64_t n, channels, plane;
 };
 
-/* bias.cu: adds the bias of each channel to y, then max(y, 0) if relu. */
+/* bias.cu: adds each channel's bias to y; if relu is set, then replaces y by max(y, 0). */
 int gpu_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct gpu_planes shape,
                  int relu);
-/* Sets db[c] to the sum of dy over samples and plane (bias_grad.cu). scratch: gpu_bias_grad_scratch
- * floats. */
+/* Sets db[c] to the sum of dy over the samples and the cells of a plane (bias_grad.cu). scratch:
+ * gpu_bias_grad_scratch floats. */
 int64_t gpu_bias_grad_scratch(struct gpu_planes shape);
 int gpu_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                   struct gpu_planes shape);
 
-/* Applies relu (relu.cu); backward sets dx = 0 if y is not above 0. y may be x, dx may be dy. */
+/* Applies relu (relu.cu); backward sets dx = 0 where y is not above 0. y may be x, dx may be dy. */
 int gpu_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n);
 int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
                       int64_t n);
 
-/* Sets dst = a + b, then max(dst, 0) if relu; dst may be a or b (add.cu). */
+/* Sets dst = a + b, or max(a + b, 0) if relu is set; dst may be a or b (add.cu). */
 int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
             int relu);
 
-/* concat.cu: copies the first `elems` values of each of n rows. src_row and dst_row: distance
+/* concat.cu: copies the first `elems` values of each of the n rows. src_row and dst_row: distance
  * between two rows, in values. */
 struct gpu_rows {
     int64_t n, elems, src_row, dst_row;
 };
 int gpu_concat_rows(struct CUstream_st *stream, const float *src, float *dst, struct gpu_rows r);
 
-/* pool.cu: a pool's windows over planes (samples times channels). Cells outside the image do not
- * count. */
+/* pool.cu: windows of a pool over planes (one for each sample and channel). Cells outside the image
+ * do not count. */
 struct gpu_window {
     int64_t planes;
     int in_h, in_w, out_h, out_w;
     int kernel_h, kernel_w, stride_h, stride_w;
-    int pad_h, pad_w; /* padding before the image */
+    int pad_h, pad_w; /* padding above and to the left of the image */
 };
-/* Writes maxima, and to winner[k] the maximum's cell in its plane: the first one of equal cells. */
+/* Writes the maxima, and to winner[k] the first cell in the plane that has maximum k. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
-/* Computes dx. y: NULL, or the maxima if the pool reads a relu: then dx is the gradient with
+/* Computes dx. y: NULL; or, if the pool reads a relu, the maxima: then dx is the gradient with
  * respect to the relu's input. */
 int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                           const float *y, float *dx, const struct gpu_window *w);
@@ -66,17 +66,17 @@ int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                          const struct gpu_window *w);
 int gpu_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                           const struct gpu_window *w);
-/* bias_relu_pool.cu: computes the same bits as gpu_bias_add with relu followed by
+/* bias_relu_pool.cu: computes the same bits as gpu_bias_add with relu, followed by
  * gpu_pool_max_forward. */
 struct gpu_bias {
     const float *values; /* [channels] */
-    int64_t channels;    /* planes of a sample */
+    int64_t channels;    /* number of planes of a sample */
 };
 int gpu_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct gpu_bias *bias,
                        float *y, int32_t *winner, const struct gpu_window *w);
 
-/* softmax.cu: computes probabilities; with labels also each sample's cross-entropy and hit, and,
- * unless dx is NULL, the gradient of the mean cross-entropy with respect to x. */
+/* softmax.cu: computes probabilities; with labels also each sample's cross-entropy, whether its
+ * prediction is correct, and, unless dx is NULL, the mean cross-entropy's gradient. */
 struct gpu_softmax {
     int64_t n, classes;
     const float *x;
@@ -84,8 +84,8 @@ struct gpu_softmax {
     float *y, *dx;         /* [n][classes] */
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */
-    float smoothing;       /* softmax: share of the label's weight spread over all classes */
-    const float *targets;  /* loss.cu: [n][classes] instead of labels, or NULL */
+    float smoothing; /* softmax: fraction of the label's weight that is spread over all classes */
+    const float *targets; /* loss.cu: [n][classes] targets instead of labels, or NULL */
 };
 int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s);
 
@@ -95,8 +95,8 @@ int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int
 int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 
 /* dropout.cu: sets unit j of sample i to 0 if the top 24 bits of rng_u64(key, position[i] * elems +
- * j) are below threshold, otherwise multiplies it by scale. y may be x. The backward is the same
- * call. */
+ * j) are below threshold, otherwise multiplies it by scale. y may be x. The backward is a call with
+ * the same arguments, on the gradients. */
 struct gpu_dropout {
     int64_t n, elems;
     const uint64_t *position; /* [n] */
@@ -106,11 +106,11 @@ struct gpu_dropout {
 int gpu_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
                       const struct gpu_dropout *d);
 
-/* pad.cu: copies images into larger ones with zeros around them, and back. */
+/* pad.cu: copies images into larger ones with zeros around them, or back. */
 struct gpu_frame {
     int64_t planes;
     int h, w, padded_h, padded_w;
-    int lo_h, lo_w; /* rows and columns of padding before the image */
+    int lo_h, lo_w; /* rows above, and columns to the left of, the image */
 };
 int gpu_pad_set(struct CUstream_st *stream, const float *x, float *padded,
                 const struct gpu_frame *f);
@@ -118,7 +118,7 @@ int gpu_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
                 const struct gpu_frame *f);
 
 /* norm_stats.cu: converts the statistics that cuDNN saves (mean, 1 / sqrt(variance + epsilon)) to
- * those that the backend returns (mean, variance with cells - 1). cells: values per channel. */
+ * those that the backend returns (mean, variance with cells - 1). cells: values of a channel. */
 struct gpu_norm_stats {
     int64_t channels, cells;
     double epsilon;

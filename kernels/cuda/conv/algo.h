@@ -9,17 +9,17 @@
 struct gpu_algo {
     int usable;        /* cuDNN supports the algorithm for this shape */
     int deterministic; /* same bits in every run */
-    int tf32;          /* factors are rounded to TF32 */
+    int tf32;          /* true: factors are rounded to TF32 */
     uint64_t workspace_bytes;
 };
 
 struct gpu_algo_wish {
     uint64_t workspace_limit;
     int deterministic;
-    int tf32; /* TF32 is allowed */
+    int tf32; /* true: TF32 is allowed */
 };
 
-/* Returns the index of the first algorithm that satisfies the wish, or -1. */
+/* Returns the index of the first algorithm that satisfies the wish; -1: none does. */
 int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish);
 
 #endif

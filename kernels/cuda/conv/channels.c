@@ -1,6 +1,6 @@
-/* kernels/cuda/conv/channels.c - decides which tensors have the layout channels last. A layer's
- * output has it if every reader accepts it. A layer that keeps the layout of its input accepts it
- * if all readers of its own output do. */
+/* kernels/cuda/conv/channels.c - decides which tensors have the layout "channels last". A layer's
+ * output has this layout if every layer that reads it accepts the layout. A layer whose output has
+ * the layout of its input accepts it if all readers of its own output accept it. */
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/plan/plan.h"
 #include "kernels/tuning.h"

@@ -1,11 +1,11 @@
 /* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights.
  *
- * - The bias, and a relu behind it, are computed by one CUDA kernel of Weir's. If a max pool reads
+ * - One of Weir's CUDA kernels computes the bias and a relu after it. If a max pool reads
  *   the relu, one kernel computes all three.
  * - If padding differs between the two sides of an axis, the image is copied with its padding.
  * - In bf16, cuDNN reads and writes converted copies of the tensors.
  * - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for it
- *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie
+ *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images are stored
  *   channels last. A tensor with another layout than its product requires is transposed before or
  *   after the product, by the kernel that also converts to or from bf16. */
 #include "base/log.h"
@@ -30,7 +30,7 @@ struct conv_pass {
     struct gpu_conv_algos algos; /* x includes the padding if `framed` */
     struct gpu_conv_graph graph[GPU_CONV_N_WAYS];
     struct gpu_planes shape[GPU_N_CASTS];
-    int dy_given; /* layout of the copy of dy in the lane; N_LAYOUTS: no copy */
+    int dy_given; /* layout of the copy of dy in the lane's memory; N_LAYOUTS: there is no copy */
 };
 
 /* A product of layer i, the lane that queues it, and the layouts that it requires. */
@@ -46,7 +46,7 @@ static int has_graphs(const struct gpu_plan *plan)
     return (plan->cfg.tuning & TUNING_NHWC) != 0;
 }
 
-/* Returns the layout of a tensor of the plan; the gradient with respect to it has the same
+/* Returns the layout of a tensor of the plan. The gradient with respect to the tensor has the same
  * layout. */
 static int layout_of(const struct gpu_op *op, int which)
 {
@@ -70,7 +70,7 @@ static int64_t elems_of(const struct conv_pass *c, int which)
 }
 
 /* Returns the matrices whose transposition converts a tensor to the product's layout. from 1: back
- * from it. */
+ * from that layout. */
 static struct gpu_matrices matrices_of(const struct product *p, int which, int from)
 {
     const struct conv_pass *c = p->pass->state[p->i];
@@ -80,7 +80,8 @@ static struct gpu_matrices matrices_of(const struct product *p, int which, int f
     return (struct gpu_matrices){s.n, s.plane, s.channels};
 }
 
-/* Sets *out to the memory that cuDNN reads for a tensor of the plan; converts it if necessary. */
+/* Sets *out to the memory from which cuDNN reads a tensor of the plan; converts the tensor if
+ * necessary. */
 static enum status convert_operand(const struct product *p, int which, const float *ours,
                                    const void **out)
 {
@@ -131,9 +132,9 @@ static enum status convert_result(const struct product *p, int which, float *our
                                     : gpu_transpose(stream, (const float *)copy, ours, m));
 }
 
-/* Runs one of the three products. ours: tensors x, w and y of the plan, by GPU_CAST_..., or the
- * gradients with respect to them. *with_bias: set to whether the forward added bias and relu; NULL:
- * not a forward. */
+/* Runs one of the three products. ours: the plan's tensors x, w and y, indexed by GPU_CAST_..., or
+ * the gradients with respect to them. *with_bias becomes 1 if the product, a forward, has already
+ * added bias and relu; NULL: it is not a forward. */
 static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
                                float *const *ours, int *with_bias)
 {
@@ -279,7 +280,8 @@ static struct gpu_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-/* Applies the relu behind a convolution that has no bias. (With a bias, bias.cu applies both.) */
+/* Applies the relu that follows a convolution without a bias. (If there is a bias, bias.cu applies
+ * both.) */
 static enum status relu_alone(struct gpu_pass *pass, int i)
 {
     const struct gpu_op *op = &pass->plan->ops[i];
@@ -291,7 +293,7 @@ static enum status relu_alone(struct gpu_pass *pass, int i)
                                              pass->n * shape_elems(&op->layer->out)));
 }
 
-/* Applies bias, relu and max pool, except those that the product included. */
+/* Applies bias, relu and max pool, except for those that the product has already applied. */
 static enum status forward_end(struct gpu_pass *pass, int i, int has_bias)
 {
     enum status st = ST_OK;
@@ -380,7 +382,7 @@ static enum status conv_backward(struct gpu_pass *pass, int i)
                            [GPU_CAST_Y] = *op->dy};
     c->dy_given = N_LAYOUTS;
     TRY(run_product(pass, i, &lane, GPU_CONV_BACKWARD_W, ours, NULL));
-    if (lane.stream != plan->compute) /* the copy of dy is in the other lane */
+    if (lane.stream != plan->compute) /* the copy of dy is in the other lane's memory */
         c->dy_given = N_LAYOUTS;
     if (op->needs_dx)
         TRY(backward_x(pass, i));

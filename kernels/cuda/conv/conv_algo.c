@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 
-/* Bounds of the plan's workspace. A pass for another number of samples is created later, and must
- * also find an algorithm that fits the workspace. */
+/* Bounds of the plan's workspace. A pass for another number of samples is created later, and there
+ * must also be an algorithm for it whose workspace fits. */
 static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -71,8 +71,8 @@ static struct gpu_algo_wish wish_of(const struct gpu_plan *plan)
 }
 
 /* Returns the workspace that the chosen algorithm needs. If algorithms will be measured, returns
- * the largest workspace of all candidates, but at most a quarter of the free memory, because later
- * plans need memory, too. */
+ * the largest workspace that any of them needs, but at most a quarter of the free memory, because
+ * later plans need memory, too. */
 static uint64_t workspace_wanted(const struct gpu_plan *plan, const struct gpu_conv_way *w, int k)
 {
     struct gpu_algo_wish wish = wish_of(plan);
@@ -109,8 +109,8 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
     return math_set(c, w->d, w->proposal[k].math);
 }
 
-/* cuDNN has a type of result for each of the three products; the three types have the same
- * members. */
+/* cuDNN has a separate type of result for each of the three products; all three have the same
+ * fields. */
 #define ANSWERS_TAKE(way, perf, n_perf)                                                            \
     do {                                                                                           \
         (way)->n = code == CUDNN_STATUS_SUCCESS ? (n_perf) : 0;                                    \
@@ -122,8 +122,8 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
         }                                                                                          \
     } while (0)
 
-/* Fills the list of algorithms by cuDNN's estimates, or, if tensors are passed, by its measurements
- * with these. */
+/* Fills the list of algorithms in the order of cuDNN's estimates, or, if tensors are passed, of its
+ * measurements with these tensors. */
 static cudnnStatus_t answers_get(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                                  const struct tensors *t)
 {
@@ -218,8 +218,8 @@ done:
     return st;
 }
 
-/* Logs why the proposed algorithms are used unmeasured; only once, for the first such
- * convolution. */
+/* Logs why the proposed algorithms are used without a measurement; logs this once, for the first
+ * such convolution. */
 static void say_unmeasured(const struct gpu_conv_algos *c, int which, cudnnStatus_t code)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -245,7 +245,7 @@ static enum status measure_algos(struct gpu_conv_algos *c, const struct gpu_lane
         return ST_OK;
     w->measure = 0;
     proposed = *w;
-    TRY(math_reset(c, w->d)); /* cuDNN's measurement depends on the math type */
+    TRY(math_reset(c, w->d)); /* cuDNN's measurement depends on the descriptor's math type */
     cudnnStatus_t code = answers_get(c, lane, which, t);
     TRY(answers_check(c, which));
     if (code == CUDNN_STATUS_SUCCESS && gpu_algo_choose(w->list, w->n, &wish) >= 0) {
@@ -283,8 +283,8 @@ static cudnnStatus_t call_cudnn(const struct gpu_conv_algos *c, const struct gpu
     }
 }
 
-/* Runs the product. Some algorithms that cuDNN proposes fail for the shape; the next one is then
- * tried. */
+/* Runs the product. If an algorithm that cuDNN has proposed fails for the shape, tries the next
+ * one. */
 enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                               const void *a, const void *b, void *to)
 {

@@ -1,11 +1,11 @@
 /* kernels/cuda/conv/conv_algo.h - runs the three products of a convolution (forward, gradients of
- * weights and of the input), each by an algorithm of cuDNN: the fastest proposed one that fits. If
- * this algorithm fails when it runs, the next one is tried. If TUNING_MEASURE is set and
- * `deterministic` is not, cuDNN times its algorithms when a product first runs, on the tensors of
- * that run, and the results replace the proposals. At that time all memory is allocated and filled;
- * the run then rewrites everything that cuDNN's trials overwrite. The trials use only the planned
- * workspace, which is larger with this tuning. They never run during a graph capture, because a
- * first run is never captured.
+ * weights and of the input), each by one of cuDNN's algorithms: the fastest of the proposed
+ * algorithms whose workspace fits. If this algorithm fails when it runs, the next one is tried. If
+ * TUNING_MEASURE is set and `deterministic` is not, cuDNN times its algorithms when a product first
+ * runs, on the tensors of that run, and the results replace the proposals. At that time all memory
+ * is allocated and filled; after the trials, the run writes all results again that the trials have
+ * overwritten. The trials use only the planned workspace, which is larger with this tuning. They
+ * never run during a graph capture, because a first run is never captured.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  no algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the
@@ -22,14 +22,15 @@ enum { GPU_CONV_FORWARD, GPU_CONV_BACKWARD_W, GPU_CONV_BACKWARD_X, GPU_CONV_N_WA
 /* One of the three products, with cuDNN's algorithms for it, fastest first; `now`: index of the
  * chosen algorithm. */
 struct gpu_conv_way {
-    cudnnConvolutionDescriptor_t d; /* a descriptor of its own, because it holds the math type */
+    /* a separate descriptor for this product, because it contains the math type */
+    cudnnConvolutionDescriptor_t d;
     struct gpu_algo list[GPU_CONV_MAX_ALGOS];
     struct {
         int algo;
         cudnnMathType_t math;
     } proposal[GPU_CONV_MAX_ALGOS];
     int n, now;
-    int measure; /* algorithms are to be measured before the next run */
+    int measure; /* true: cuDNN must measure its algorithms before the next run */
 };
 
 struct gpu_conv_algos {
@@ -43,7 +44,7 @@ struct gpu_conv_algos {
 /* Chooses the algorithm of one product. The caller has set all fields of *c except `way`. */
 enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
                                   int which);
-/* Returns the limit of the workspace of one algorithm. */
+/* Returns the limit on the workspace of one algorithm. */
 uint64_t gpu_conv_algo_workspace_limit(const struct gpu_plan *plan);
 void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes);
 /* Queues the product on the lane: from a and b to `to`, in cuDNN's order. */

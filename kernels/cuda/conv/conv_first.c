@@ -11,7 +11,7 @@
 
 struct first {
     int relu;
-    int pool;   /* max pool that this layer computes with its relu; -1: none */
+    int pool; /* index of the max pool that this layer computes together with its relu; -1: none */
     int joined; /* the kernel writes only the pool's maxima, not the convolution's output */
 };
 
@@ -29,8 +29,8 @@ static struct gpu_conv_first shape_of(const struct layer *l, int n)
                                    .pad_w = l->pad_lo[1]};
 }
 
-/* Returns true if kernel and strides are square and the output has the size that these imply.
- * conv.c refuses invalid shapes. */
+/* Returns true if the kernel and the strides are equal on both axes, and the output has the size
+ * that follows from them. conv.c refuses invalid shapes. */
 static int shape_fits(const struct layer *l, int batch)
 {
     struct gpu_conv_first c = shape_of(l, batch);
@@ -115,7 +115,7 @@ static enum status first_forward(struct gpu_pass *pass, int i, int train)
         end.pool_h = (int)pooled->dim[1];
         end.pool_w = (int)pooled->dim[2];
         y = *plan->ops[s->pool].y;
-    } else if (s->pool >= 0) { /* the pool's kernel adds bias and relu */
+    } else if (s->pool >= 0) { /* otherwise the pool's kernel adds bias and relu */
         end.bias = NULL;
         end.relu = 0;
     }

@@ -8,28 +8,31 @@
  * pool.
  *
  * Backward: a block computes the sums of a few filters over a run of samples. Each thread keeps in
- * registers a sum for each weight and bias of these filters. It adds its own output cells, two of a
- * column at a time. Neighbouring threads read neighbouring cells of dy, and each cell is read once.
- * Then the block adds the sums of its threads, and a second CUDA kernel adds the sums of the runs.
- * Runs have fixed bounds, and all additions a fixed order. In the backward, shared memory holds the
- * rows of the image grouped by their index modulo 2 * stride, and the columns grouped by their
- * index modulo stride. The pitch of a row equals the output's width modulo 32. So thread k reads
- * bank k + constant, also in the next row, and no two threads of a warp share a bank. */
+ * registers a sum for each weight and bias of these filters. It adds the products of the output
+ * cells assigned to it, two cells of a column at a time. Neighbouring threads read neighbouring
+ * cells of dy, and each cell is read once. Then the block adds the sums of its threads, and a
+ * second CUDA kernel adds the sums of the runs. Runs have fixed bounds, and all additions a fixed
+ * order. In the backward, shared memory holds the rows of the image grouped by their index modulo 2
+ * * stride, and the columns grouped by their index modulo stride. The pitch of a row equals the
+ * output's width modulo 32. So thread k reads bank k + constant, also in the next row, and no two
+ * threads of a warp share a bank. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 
 enum {
-    THREADS = 256,  /* threads of a block, at most */
-    MIN_BLOCKS = 2, /* blocks per multiprocessor, so that a thread has at most 128 registers */
-    BANKS = 32,     /* banks of shared memory */
-    FORWARD_CELLS = 2048, /* cells of a padded image in shared memory */
-    MAX_PER_BLOCK = 32,   /* filters per block, forward */
-    /* forward: the number of filters per block is reduced, down to 4, until there are so many
-     * blocks */
+    THREADS = 256, /* highest number of threads of a block */
+    /* blocks that run on a multiprocessor at the same time, so that a thread has at most 128
+     * registers */
+    MIN_BLOCKS = 2,
+    BANKS = 32,           /* banks of shared memory */
+    FORWARD_CELLS = 2048, /* cells of a padded image that fit in shared memory */
+    MAX_PER_BLOCK = 32,   /* highest number of filters of a block in the forward */
+    /* forward: to get at least this number of blocks, the number of filters of a block is reduced,
+     * down to 4 */
     ENOUGH_BLOCKS = 1024,
-    GRAD_BLOCKS = 256, /* backward: largest number of blocks */
-    /* Backward: ROUND sums of each thread are in shared memory at a time. ROUND threads add each of
-     * these sums over all threads, and read from different banks. */
+    GRAD_BLOCKS = 256, /* backward: highest number of blocks */
+    /* Backward: number of sums of each thread that are in shared memory at the same time. Each of
+     * these sums is added over all threads by ROUND threads, which read from different banks. */
     ROUND = 16,
     ROUND_PITCH = THREADS + BANKS / 2,
     GRAD_CELLS = ROUND * ROUND_PITCH,
@@ -43,8 +46,8 @@ struct alignas(8) pair {
     float left, right;
 };
 
-/* Returns the number of threads for n items, in whole warps, so that few threads are idle in the
- * last iteration. */
+/* Returns the number of threads for n items: a multiple of a warp, chosen so that few threads are
+ * idle in the last iteration. */
 static unsigned threads_for(int n)
 {
     int turns = (n + THREADS - 1) / THREADS, each = (n + turns - 1) / turns;
@@ -53,7 +56,7 @@ static unsigned threads_for(int n)
 
 /* ---- the image in shared memory ---- */
 
-/* Returns the rows or columns that n patches of two outputs read. */
+/* Returns the number of rows or columns that are read for n patches of two outputs each. */
 static inline int cells_read(int patches, int kernel, int stride)
 {
     return (2 * patches - 1) * stride + kernel;
@@ -61,7 +64,8 @@ static inline int cells_read(int patches, int kernel, int stride)
 
 /* Layout of an image with its padding, limited to the cells that are read. Rows whose indices are
  * equal modulo ROWS are `pitch` cells apart, and columns whose indices are equal modulo COLUMNS are
- * adjacent. `phase` cells separate one pair of remainders from the next. */
+ * adjacent. The cells with one pair of remainders begin `phase` cells after those with the previous
+ * pair. */
 struct layout {
     int rows, columns, pitch, phase;
 };
@@ -104,8 +108,8 @@ static __device__ inline void image_set(const struct gpu_conv_first &c, const st
 
 /* ---- forward ---- */
 
-/* Writes a patch of 2x2 outputs. plane: outputs of a filter; (2 py, 2 px): first cell of the
- * patch. */
+/* Writes a patch of 2x2 outputs. plane: the outputs of one filter; (2 py, 2 px): the patch's first
+ * cell. */
 static __device__ inline void patch_write(const struct gpu_conv_first &c, float *plane, int py,
                                           int px, const float v[2][2], int in_pairs)
 {
@@ -124,7 +128,7 @@ static __device__ inline void patch_write(const struct gpu_conv_first &c, float 
     }
 }
 
-/* Writes the maximum of a patch and the cell of this maximum: the first one of equal maxima, as in
+/* Writes the maximum of a patch and its cell; if maxima are equal, that of the first one, as in
  * bias_relu_pool.cu. */
 static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
                                          int py, int px, const float v[2][2])
@@ -148,8 +152,9 @@ struct forward_plan {
     struct layout layout; /* layout of the image, row by row */
 };
 
-/* Launch: grid (samples, groups of f.per_block filters), a thread per patch, THREADS at most. Reads
- * 4 bytes per pixel and group, writes 4 bytes per output, or 8 bytes per output of the pool. */
+/* Launch: grid (samples, groups of f.per_block filters), one thread for each patch, but at most
+ * THREADS. Reads 4 bytes per pixel and group, writes 4 bytes per output, or 8 bytes per output of
+ * the pool. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first(struct gpu_conv_first c, const float *x, const float *w, float *y,
@@ -260,9 +265,10 @@ static int64_t splits_of(const struct gpu_conv_first *c)
     return splits < c->n ? splits : c->n;
 }
 
-/* Adds one sample to the sums. sum[.][TAPS]: sum of the bias. dy: gradient of the block's first
- * filter. If the output has an odd number of rows, the last row is combined with a row of zeros. An
- * input that is not finite then also makes sums NaN to which it does not contribute. */
+/* Adds one sample to the sums. sum[.][TAPS]: gradient of the bias. dy: gradient of the block's
+ * first filter. If the output has an odd number of rows, the last row is combined with a row of
+ * zeros. So an input that is not finite also makes some sums NaN to which it should not
+ * contribute. */
 template <int K, int S, int GROUP>
 static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
                                          const struct layout &l, const float *dy, int filters,
@@ -299,9 +305,9 @@ static __device__ inline void sample_add(const struct gpu_conv_first &c, const f
     }
 }
 
-/* Launch: grid (groups of filters, splits), THREADS threads at most. Writes sums
- * [split][filter][TAPS + 1]. A block reads dy of its filters once, and each image of its run once:
- * in total 4 bytes per cell of dy, and 4 bytes per pixel and group. */
+/* Launch: grid (groups of filters, splits), at most THREADS threads. Writes sums
+ * [split][filter][TAPS + 1]. A block reads the dy of its filters once, and each image of its run
+ * once: in total 4 bytes per cell of dy, and 4 bytes per pixel and group. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first_grad(struct gpu_conv_first c, struct layout l, const float *x, const float *dy,
@@ -380,7 +386,7 @@ static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_fir
 
 #define BY_STRIDE(launch, k, c, ...)                                                               \
     ((c)->stride == 1 ? launch<k, 1>(__VA_ARGS__) : launch<k, 2>(__VA_ARGS__))
-/* Calls launch<kernel, stride>(...) with the constants of this shape. */
+/* Calls launch<kernel, stride>(...), with the constants of this shape as template arguments. */
 #define BY_KERNEL(launch, c, ...)                                                                  \
     ((c)->kernel == 2   ? BY_STRIDE(launch, 2, c, __VA_ARGS__)                                     \
      : (c)->kernel == 3 ? BY_STRIDE(launch, 3, c, __VA_ARGS__)                                     \

@@ -1,7 +1,7 @@
 /* kernels/cuda/conv/conv_first_kernels.h - launchers for a convolution of small images with one
  * channel and without a gradient with respect to the image. Each of its sums has only as many terms
- * as the kernel has cells, about 25. These are few for a matrix product. Threads, errors: as
- * kernels.h. */
+ * as the convolution's kernel has cells, about 25, which is few for a matrix product. Threads,
+ * errors: as kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #include "kernels/cuda/common/kernels.h"
@@ -18,8 +18,9 @@ struct gpu_conv_first {
     int filters;
     int in_h, in_w, out_h, out_w;
     int kernel, stride; /* equal on both axes: kernel 2 .. 7, stride 1 .. 2 */
-    int pad_h, pad_w; /* padding before the image; behind the image there is as much as the outputs
-                         require */
+    /* padding above and to the left of the image; on the other sides there is as much as the
+     * outputs require */
+    int pad_h, pad_w;
 };
 /* Returns 1 if the kernels support the shape. */
 int gpu_conv_first_fits(const struct gpu_conv_first *c);
@@ -28,8 +29,8 @@ int gpu_conv_first_fits(const struct gpu_conv_first *c);
 struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;
-    /* cells of the maxima of a max pool behind the relu, with adjacent 2x2 windows and without
-     * padding. y then receives the maxima [filters][pool_h][pool_w], with the bits of
+    /* cells of the maxima of a max pool that follows the relu, with adjacent 2x2 windows and
+     * without padding. y then receives the maxima [filters][pool_h][pool_w], with the same bits as
      * gpu_bias_relu_pool. NULL: no pool. */
     int32_t *winner;
     int pool_h, pool_w;

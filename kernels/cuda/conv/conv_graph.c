@@ -1,7 +1,7 @@
 /* kernels/cuda/conv/conv_graph.c - builds the graph of one product for cuDNN's backend API, asks
  * for engine configurations, and finalizes the first usable one. If a call returns NOT_SUPPORTED,
- * cuDNN does not offer the product. Some engines are compiled when they are finalized, and may fail
- * for other reasons; the next engine is then tried. Every other failure is an error. */
+ * cuDNN does not offer the product. Some engines are compiled when they are finalized, which may
+ * fail for other reasons; then the next engine is tried. Every other failure is an error. */
 #include "kernels/cuda/conv/conv_graph.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Ids of the tensors; those in memory are first. */
+/* Ids of the tensors; the tensors that are in memory are first. */
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_PRODUCT, ID_SUM };
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -30,8 +30,8 @@ static int is_absent(cudnnStatus_t code)
     return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-/* Creates and finalizes a descriptor with these attributes. Sets *out to NULL if cuDNN does not
- * support the descriptor or one of its parts. */
+/* Creates and finalizes a descriptor with these attributes. Sets *out to NULL if cuDNN supports
+ * neither this descriptor nor what it consists of. */
 static enum status make_desc(struct gpu_conv_graph *g, cudnnBackendDescriptorType_t type,
                              const struct attribute *a, int n, cudnnBackendDescriptor_t *out)
 {
@@ -61,8 +61,8 @@ done:
 
 /* ---- the graph ---- */
 
-/* Creates a tensor. All tensors in memory have the type of `precision`; so has the bias, because
- * cuDNN has no engine for a bias of another type. Tensors between operations are floats. */
+/* Creates a tensor. All tensors in memory have the type of `precision`; this includes the bias,
+ * because cuDNN has no engine for a bias of another type. Tensors between operations are floats. */
 static enum status make_tensor(struct gpu_conv_graph *g, const int d[4], int64_t id,
                                cudnnBackendDescriptor_t *out)
 {
@@ -151,7 +151,7 @@ done:
     return st;
 }
 
-/* Creates a pointwise operation that computes y from x and b; b NULL: from x alone. */
+/* Creates a pointwise operation that computes y from x and b; b NULL: from x only. */
 static enum status make_pointwise(struct gpu_conv_graph *g, cudnnPointwiseMode_t mode,
                                   const cudnnBackendDescriptor_t tensors[3],
                                   cudnnBackendDescriptor_t *out)
@@ -242,7 +242,7 @@ done:
     return st;
 }
 
-/* Sets *out to whether the engine's numerical properties comply with `precision` and
+/* Sets *out to true if the engine's numerical properties comply with `precision` and
  * `deterministic`. Factors must not be rounded to a type with a smaller range, and sums must be
  * floats. */
 static enum status is_allowed(const struct gpu_conv_graph *g, cudnnBackendDescriptor_t config,
@@ -319,8 +319,8 @@ done:
     return st;
 }
 
-/* Logs the product that cuDNN does not offer, only once, for the first such convolution. If
- * g->with_bias, the product together with the bias. */
+/* Logs once, for the first such convolution, that cuDNN does not offer the product (if g->with_bias
+ * is set, the product together with the bias). */
 static void say_absent(const struct gpu_conv_graph *g)
 {
     static atomic_flag said[GPU_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
@@ -365,8 +365,8 @@ done:
 }
 
 /* Finalizes the chosen engine again for the handle of the lane. When g->plan was finalized, the
- * second lane did not exist. By cuDNN's manual, an execution plan that was finalized for one handle
- * must not run on another handle while the first has work. */
+ * second lane did not exist. According to cuDNN's manual, an execution plan that was finalized for
+ * one handle must not run on another handle while the first handle has work. */
 static enum status move_to(struct gpu_conv_graph *g, cudnnHandle_t handle)
 {
     if (g->handle == handle)

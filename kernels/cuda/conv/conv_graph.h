@@ -3,8 +3,8 @@
  * relu if cuDNN has an engine for all three, otherwise only the convolution. cuDNN's heuristics
  * propose configurations of engines (mode A, then the fallback mode). The chosen configuration is
  * the first one that `precision` and `deterministic` allow, that can be finalized, and whose
- * workspace fits. If it fails when it runs, the next one is tried. Tensors: images [n][h][w][c],
- * filters [k][r][s][c] and biases, floats or bf16 by `precision`.
+ * workspace fits. If this configuration fails when it runs, the next one is tried. Tensors: images
+ * [n][h][w][c], filters [k][r][s][c] and biases, floats or bf16 by `precision`.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  a missing engine is no error; it is logged once, and conv_algo.h computes instead. */
@@ -13,10 +13,10 @@
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/plan.h"
 
-/* MOST_PROPOSED: largest number of proposals per mode of the heuristics */
+/* MOST_PROPOSED: highest number of proposals for each mode of the heuristics. */
 enum { GPU_CONV_GRAPH_MOST_PROPOSED = 48, GPU_CONV_GRAPH_MOST_TENSORS = 4 };
 
-/* x: (n, c, h, w), w: (k, c, r, s), y: (n, k, p, q). */
+/* Dimensions of the tensors. x: (n, c, h, w), w: (k, c, r, s), y: (n, k, p, q). */
 struct gpu_conv_graph_shape {
     int x[4], w[4], y[4], pad[2], stride[2];
 };
@@ -25,10 +25,11 @@ struct gpu_conv_graph {
     struct gpu_pass *pass;
     const struct gpu_op *op;
     struct gpu_conv_graph_shape shape;
-    int way;       /* product: see conv_algo.h */
+    int way;       /* index of the product: see conv_algo.h */
     int with_bias; /* forward: the graph includes the bias and, if there is one, the relu */
     cudnnBackendDescriptor_t config[2 * GPU_CONV_GRAPH_MOST_PROPOSED]; /* cuDNN's proposals */
-    int n, next;                   /* number of configurations; the first one not tried yet */
+    /* n: number of configurations; next: index of the first one that was not tried yet */
+    int n, next;
     cudnnBackendDescriptor_t plan; /* execution plan of the chosen configuration; NULL: none */
     cudnnHandle_t handle;          /* handle that `plan` was finalized for */
     cudnnStatus_t absent;          /* reason why there is no plan */
@@ -37,13 +38,13 @@ struct gpu_conv_graph {
 };
 
 /* Chooses the engine. relu: the graph of a forward may include a relu. `out` must keep its address
- * while the pass lives. */
+ * while the pass exists. */
 enum status gpu_conv_graph_prepare(struct gpu_pass *pass, const struct gpu_op *op,
                                    const struct gpu_conv_graph_shape *shape, int way, int relu,
                                    struct gpu_conv_graph *out);
 /* Queues the product on the lane. All calls for one product must use the same lane. in[0] and
  * in[1]: operands, in the order of gpu_conv_algo_run; in[2]: bias, in a forward; `to`: result.
- * *done 0: no engine is left to try, and nothing was queued. */
+ * *done becomes 0 if no engine is left to try; then nothing was queued. */
 enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *lane,
                                const void *const in[3], void *to, int *done);
 

@@ -1,5 +1,5 @@
-/* kernels/cuda/conv/pad.cu - explicit padding for convolutions that pad one side more than the
- * other, which cuDNN's descriptors cannot express. */
+/* kernels/cuda/conv/pad.cu - copies images with padding, for convolutions that pad one side more
+ * than the other, which cuDNN's descriptors cannot express. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };

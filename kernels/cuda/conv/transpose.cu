@@ -1,7 +1,7 @@
 /* kernels/cuda/conv/transpose.cu - transposes matrices, which converts planes to channels last and
  * back, and may convert to bfloat16 or from it in the same pass. A block moves tiles of 32 by 32
- * values through shared memory. A row of a tile in shared memory has room for 33 values, so that no
- * two threads of a warp use the same bank. Global memory is read and written in rows. */
+ * values through shared memory. A row of a tile in shared memory occupies the memory of 33 values,
+ * so no two threads of a warp use the same bank. Global memory is read and written row by row. */
 #include "kernels/cuda/common/bf16.cuh"
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"

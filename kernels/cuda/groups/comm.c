@@ -1,7 +1,7 @@
 /* kernels/cuda/groups/comm.c - NCCL's communicators of one process. They do not block: if NCCL has
- * not finished a call, it is polled until the call is done, a deadline passes, or a cancel arrives.
- * gpu_comm_create runs one small sum with known values, so that NCCL connects all GPUs, and checks
- * the result. */
+ * not finished a call, this file polls NCCL until the call is done, a deadline passes, or a cancel
+ * arrives. gpu_comm_create runs one small sum with known values, so that NCCL connects all GPUs,
+ * and checks the result. */
 #include "kernels/cuda/groups/comm.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ struct gpu_comm {
     const struct gpu_nccl *nccl;
     int n;
     int *device;
-    ncclComm_t *member; /* [n]; NULL: already destroyed */
+    ncclComm_t *member; /* [n] communicators; NULL: already destroyed */
     _Atomic int cancelled;
 };
 
@@ -42,9 +42,9 @@ static void say_late(const struct gpu_comm *c, const char *what)
         c->n, what, gpu_comm_limit_ms / 1000);
 }
 
-/* Waits until all members have finished the call: its work is then queued on the streams. NCCL
- * offers no other way to wait than polling. Only connections need more time than SPIN_NS, so the
- * polls before that do not sleep: a sleep would delay each layer's sum. */
+/* Waits until NCCL has finished the call for all members: then the call's work is queued on the
+ * streams. NCCL offers no other way to wait than polling. Only new connections need more time than
+ * SPIN_NS, so the polls before that do not sleep, because a sleep would delay each layer's sum. */
 static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -92,7 +92,8 @@ enum status gpu_comm_check(const struct gpu_comm *c)
     for (int i = 0; i < c->n; i++) {
         ncclResult_t noticed = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
-        if (code != ncclSuccess || is_failure(noticed)) /* a later sum may be connecting cards */
+        /* a later sum may still be connecting GPUs */
+        if (code != ncclSuccess || is_failure(noticed))
             return log_failed_call(c, "ncclCommGetAsyncError",
                                    code != ncclSuccess ? code : noticed);
     }
@@ -160,7 +161,7 @@ static void CUDART_CB trial_ended(void *arg)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Fills GPU i's buffer with the value i + 1. */
+/* Fills the buffer of GPU i with the value i + 1. */
 static enum status trial_fill(struct gpu_comm *c, struct trial *t, int i)
 {
     enum status st = ST_OK;
@@ -222,7 +223,7 @@ static enum status trial_sum(struct gpu_comm *c, struct trial *t)
     }
 done:
     if (st != ST_OK)
-        gpu_comm_abort(c); /* ends the work on the streams */
+        gpu_comm_abort(c); /* ends the sum's work on the streams */
     return st;
 }
 

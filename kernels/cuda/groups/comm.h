@@ -2,7 +2,7 @@
  * process. Implemented in comm.c, or in comm_absent.c if the build has no nccl.h.
  *
  * A single call queues a sum on all GPUs. So no GPU waits for a sum that is not queued on another
- * GPU, even if the thread of the other GPU has failed.
+ * GPU, even if the thread that drives the other GPU has failed.
  *
  * NCCL creates a connection when a sum first needs it, and may wait for it forever. So the
  * communicators here are non-blocking, and each call ends after gpu_comm_limit_ms or a cancel.
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 struct gpu_comm;
-extern int gpu_comm_limit_ms; /* default 30 s; tests set less */
+extern int gpu_comm_limit_ms; /* default 30 s; tests set a lower limit */
 /* Creates communicators for n different devices, and runs one small sum, so that connections exist
  * when the function returns. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the
  * current device. */
@@ -23,12 +23,13 @@ enum status gpu_comm_create(const int *devices, int n, struct gpu_comm **out);
 void gpu_comm_destroy(struct gpu_comm *comm); /* NULL is fine */
 
 /* Queues a reduce-scatter. Each GPU has a buffer of n parts of `share` floats; part i of the sum of
- * all buffers is written to part i of the i-th GPU's buffer. streams: one per GPU. ST_DEADLINE,
+ * all buffers is written to part i of the buffer of GPU i. streams: one per GPU. ST_DEADLINE,
  * logged: it was not queued in time. ST_CANCELLED. After an error only gpu_comm_abort may be
  * called. */
 enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers, int64_t share,
                                     const cudaStream_t *streams);
-/* Returns an error that NCCL noticed since the last check. Called when the sums have ended. */
+/* Returns an error if NCCL has noticed one since the last check. Called when the sums have
+ * ended. */
 enum status gpu_comm_check(const struct gpu_comm *comm);
 /* Makes current and later calls stop waiting for NCCL's connections. */
 void gpu_comm_cancel(struct gpu_comm *comm);

@@ -1,13 +1,13 @@
 /* kernels/cuda/groups/group.c - the members of a group and their waits; group_sum.c has the sums.
  *
- * DESIGN. The gradients of a layer form a bucket. When the last member has queued its backward of
- * the layer, that member's thread queues the sum for all members. On each GPU the sum is queued on
- * the stream `down` of the GPU's first member (the leader). It runs behind the backwards of this
- * layer, and in parallel with those of the layers below.
+ * DESIGN. The gradients of a layer form a bucket. The last member to queue its backward of the
+ * layer also queues, in its thread, the sum for all members. On each GPU the sum is queued on the
+ * stream `down` of the GPU's first member (the leader). It runs after the backwards of this layer,
+ * and in parallel with those of the layers below.
  *
  * No member can hang, because one thread queues the work of all GPUs for a layer: queued work never
  * depends on work that is not queued yet, and each event is recorded before a stream waits for it.
- * Only threads wait for missing members, in this file, and a cancel wakes these threads and ends
+ * Only the threads in this file wait for missing members. A cancel wakes these threads and ends
  * NCCL's pending calls. A member that fails to queue cancels all other members.
  *
  * Locks: `issue` ensures that layers are queued in the same order on all GPUs, and that a
@@ -110,8 +110,8 @@ void gpu_group_destroy(struct gpu_group *g)
     free(g);
 }
 
-/* Ends all sums of the group. Returns the reason, which is that of the first call: later failures
- * are its consequences. */
+/* Ends all sums of the group. Returns the reason of the first call, because later failures are its
+ * consequences. */
 static enum status group_fail(struct gpu_group *g, enum status why)
 {
     pthread_mutex_lock(&g->lock);
@@ -121,7 +121,8 @@ static enum status group_fail(struct gpu_group *g, enum status why)
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
-        gpu_comm_cancel(g->comm); /* a thread that waits for NCCL holds `issue` */
+        /* ends the wait of a thread that waits for NCCL and holds `issue` */
+        gpu_comm_cancel(g->comm);
     pthread_mutex_lock(&g->issue);
     if (g->comm != NULL && !g->comm_aborted)
         gpu_comm_abort(g->comm);
@@ -197,8 +198,8 @@ done:
     return st;
 }
 
-/* Sets the gaps between the tensors to zero. Called once, because no other code writes to the
- * gaps. */
+/* Sets the memory between the tensors of a bucket to zero. Called once, because no other code
+ * writes there. */
 static enum status buckets_clear(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -317,7 +318,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
     return st;
 }
 
-/* Returns an error if NCCL reported one or a member has cancelled; the sum is then invalid. */
+/* Returns an error if NCCL has reported one or a member has cancelled; then the sum is invalid. */
 static enum status sum_check(struct gpu_group *g)
 {
     enum status st = ST_OK;

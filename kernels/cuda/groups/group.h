@@ -21,8 +21,8 @@ struct gpu_group {
     float *weight;               /* [n] */
     struct gpu_group_card *card; /* [n_cards], in the order of their leaders' ranks */
 
-    /* guards the use of the four fields below. The pointer `comm` may be read, and gpu_comm_cancel
-     * called, without this lock */
+    /* held while the four fields below are used. The pointer `comm` may be read, and
+     * gpu_comm_cancel called, without this lock */
     pthread_mutex_t issue;
     struct gpu_comm *comm; /* NULL: one GPU, or no NCCL */
     int comm_aborted; /* the communicators were aborted, or the group must not be used at all */
@@ -31,17 +31,19 @@ struct gpu_group {
 
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    struct gpu_plan **plan; /* [n]; NULL: not a member yet. Unchanged while layers are in flight */
-    int n_layers;           /* number of layers of the first member's plan */
-    int *arrived;           /* [n_layers] number of members that have queued their backward */
-    int64_t *queued;        /* [n_layers] number of sums queued so far */
-    enum status failed;     /* reason why no further sums are made */
+    /* [n] plans of the members; NULL: not a member yet. Does not change while layers are in
+     * flight */
+    struct gpu_plan **plan;
+    int n_layers;       /* number of layers of the first member's plan */
+    int *arrived;       /* [n_layers] number of members that have queued their backward */
+    int64_t *queued;    /* [n_layers] number of sums queued so far */
+    enum status failed; /* reason why the group computes no further sums */
 };
 
 struct gpu_group_bucket {
-    float *d;        /* memory on the GPU; NULL: no parameters */
-    int64_t share;   /* floats of each GPU's share */
-    int64_t at_host; /* offset in the leader's `host` */
+    float *d;        /* memory on the GPU; NULL: the layer has no parameters */
+    int64_t share;   /* number of floats in each GPU's share */
+    int64_t at_host; /* offset of this layer's share in the leader's `host` */
 };
 
 struct gpu_group_member {
@@ -49,8 +51,8 @@ struct gpu_group_member {
     int rank, card;
     int leads;
     int64_t *asked;                  /* [n_layers] number of backwards so far */
-    struct gpu_group_bucket *bucket; /* [n_layers] if it is a leader */
-    float *host; /* pinned, all buckets, if it is a leader and there is no NCCL */
+    struct gpu_group_bucket *bucket; /* [n_layers] set only in a leader */
+    float *host; /* pinned memory for all buckets; set only in a leader, if there is no NCCL */
 };
 
 enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_group **out);
@@ -65,16 +67,17 @@ void gpu_group_leave(struct gpu_plan *plan);
 
 /* Records that this member has queued its gradients of the layer; the last member queues the
  * layer's sum. Called when ready[layer] is recorded. copied[layer] is recorded before
- * gpu_group_wait returns; behind this event the gradients may be overwritten. */
+ * gpu_group_wait returns; work that waits for this event may overwrite the gradients. */
 enum status gpu_group_arrive(struct gpu_plan *plan, int layer);
 enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 
 /* Queues a layer's sum over all members (group_sum.c). When the sum has ended, gpu_group_finish
- * completes the leader's share on the host, from the copy in staging memory, or by adding the GPUs'
- * buckets. */
+ * completes the leader's share on the host: it copies the share from staging memory, or adds the
+ * GPUs' buckets. */
 enum status gpu_group_queue(struct gpu_group *g, int layer);
 void gpu_group_finish(struct gpu_plan *leader, int layer);
 struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card);
-int64_t gpu_group_bucket_rounded(int64_t elems); /* returns the offset of the next tensor */
+/* returns the offset of the tensor after one of `elems` floats */
+int64_t gpu_group_bucket_rounded(int64_t elems);
 
 #endif

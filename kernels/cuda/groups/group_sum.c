@@ -3,8 +3,8 @@
  * - Step 1, on each GPU: the weighted sum of its members' gradients, in the order of their ranks,
  *   is written to the leader's bucket.
  * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce after which a single
- *   GPU copies the sum, half as much data crosses between GPUs, and the sum is divided among the
- *   links of all GPUs to the host.
+ *   GPU copies the sum, half as much data is sent between GPUs, and all GPUs copy a share of the
+ *   sum to the host at the same time.
  * - Step 3: each leader copies its share to the host.
  *
  * Without NCCL each leader copies its whole bucket. When a leader's thread waits for the gradients,
@@ -27,7 +27,7 @@ struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card)
     return g->plan[g->card[card].rank[0]];
 }
 
-/* Runs step 1. */
+/* Runs step 1 on one GPU. */
 static enum status card_sum(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;
@@ -57,7 +57,7 @@ done:
     return st;
 }
 
-/* Runs step 2. */
+/* Runs step 2 for all GPUs. */
 static enum status cards_sum(struct gpu_group *g, int layer)
 {
     if (g->comm == NULL)
@@ -68,7 +68,7 @@ static enum status cards_sum(struct gpu_group *g, int layer)
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
     enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
-    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE is for a peer that may return */
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE would mean a peer that may return */
 }
 
 /* The part of a tensor in a leader's share: its elements [lo, hi). */
@@ -77,8 +77,8 @@ struct part {
     int64_t lo, hi;
 };
 
-/* Returns the part of the layer's k-th tensor in the leader's share. at: offset of the tensor in
- * the bucket. */
+/* Returns the part of the layer's tensor number k that is in the leader's share. at: offset of the
+ * tensor in the bucket. */
 static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
 {
     int param = leader->cfg.layers[layer].param[k];
@@ -90,7 +90,7 @@ static struct part part_of(const struct gpu_plan *leader, int layer, int k, int6
     return p;
 }
 
-/* Runs step 3. */
+/* Runs step 3 on one GPU. */
 static enum status card_copy(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;

@@ -1,5 +1,5 @@
 /* kernels/cuda/groups/nccl.h - NCCL's functions, which are looked up at the first use, so that a
- * worker with one GPU never loads the library, and a worker runs on machines without NCCL. Threads:
+ * worker with one GPU never loads the library, and workers run on machines without NCCL. Threads:
  * any. Errors: none; a missing library is logged. */
 #ifndef KERNELS_CUDA_GROUPS_NCCL_H
 #define KERNELS_CUDA_GROUPS_NCCL_H

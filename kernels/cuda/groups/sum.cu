@@ -1,4 +1,5 @@
-/* kernels/cuda/groups/sum.cu - weighted sum of several tensors, always in their order. */
+/* kernels/cuda/groups/sum.cu - weighted sum of several tensors, which are always added in their
+ * order. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };

@@ -1,5 +1,5 @@
 /* kernels/cuda/layers/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by Weir's kernels.
- * The gradient is computed from the input, so the output has memory of its own. */
+ * The gradient is computed from the input, so the output must not overwrite the input's memory. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

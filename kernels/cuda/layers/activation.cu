@@ -1,6 +1,6 @@
 /* kernels/cuda/layers/activation.cu - sigmoid, tanh, gelu, silu, leaky_relu
  * (kernels/reference_activation.h) and their gradients, value by value. exp may overflow to
- * infinity, but only as a divisor, so the result stays finite. */
+ * infinity, but only in a divisor, so the result stays finite. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 

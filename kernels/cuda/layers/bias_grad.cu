@@ -1,8 +1,8 @@
-/* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: dy summed over samples and plane. The
- * values of a channel are divided into `splits` runs with fixed bounds. A block adds each run. If a
- * plane is a single value, a thread adds each run, and neighbouring threads read neighbouring
- * values. Then the sums of the runs are added in the order of the runs. dy is read once: 4 bytes
- * per value. */
+/* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: the sum of dy over the samples and the
+ * cells of a plane. The values of a channel are divided into `splits` runs with fixed bounds. Each
+ * run is added by one block. If a plane is a single value, each run is added by one thread, and
+ * neighbouring threads read neighbouring values. Then the sums of the runs are added in the order
+ * of the runs. dy is read once: 4 bytes per value. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 
@@ -45,7 +45,7 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_
 /* Computes the same sums from channels last. Launch: grid (groups of LANES channels, splits),
  * LAST_THREADS threads. Neighbouring threads read neighbouring channels: 8 floats are 32 bytes, the
  * size of a memory transaction. Each thread keeps the sums of several threads of weir_sum_planes.
- * If a block had more channels, there would be too few blocks for a whole GPU. */
+ * If a block had more channels, there would be too few blocks to use the whole GPU. */
 enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
 static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_planes shape)
@@ -75,7 +75,7 @@ static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_pl
         sums[split * shape.channels + channel] = part[0][lane];
 }
 
-/* Launch: grid (groups of THREADS channels, splits), a thread per channel. */
+/* Launch: grid (groups of THREADS channels, splits), one thread for each channel. */
 static __global__ void weir_sum_rows(const float *dy, float *sums, struct gpu_planes shape)
 {
     int64_t channel = grid_first(), split = blockIdx.y;

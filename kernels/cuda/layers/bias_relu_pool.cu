@@ -1,6 +1,7 @@
 /* kernels/cuda/layers/bias_relu_pool.cu - bias, relu and max pool of a convolution's output in one
- * pass, which writes the maxima and their cells. The bits are those of bias.cu followed by pool.cu:
- * values are compared after the relu, so in a window of zeros the first cell is the maximum. */
+ * pass, which writes the maxima and their cells. The results have the same bits as those of bias.cu
+ * followed by pool.cu: values are compared after the relu, so in a window of zeros the first cell
+ * is the maximum. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/window.cuh"
 

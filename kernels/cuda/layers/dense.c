@@ -103,7 +103,7 @@ done:
     return st;
 }
 
-/* Adds the bias, if there is one, and applies the relu behind it. */
+/* Adds the bias, if there is one, and applies the relu after it. */
 static enum status forward_end(struct gpu_pass *pass, int i)
 {
     const struct gpu_plan *plan = pass->plan;

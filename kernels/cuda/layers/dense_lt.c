@@ -75,7 +75,7 @@ static enum status describe(const struct gpu_plan *plan, const struct gpu_op *op
             op, "cublasLtMatrixLayoutInit",
             cublasLtMatrixLayoutInit(layout[k].at, CUDA_R_32F, (uint64_t)layout[k].rows,
                                      (uint64_t)layout[k].cols, (int64_t)layout[k].ld)));
-    /* no address is known while planning; the choice depends only on the alignment */
+    /* no address is known yet, and the choice depends only on the alignment */
     TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute",
                        bias_set(lt, (const void *)(uintptr_t)GPU_ARENA_ALIGN)));
 done:
@@ -124,7 +124,7 @@ enum status gpu_dense_lt_run(const struct gpu_lane *lane, const struct gpu_op *o
     *done = 0;
     if (!lt->usable)
         return ST_OK;
-    if (lt->bias != bias) { /* set once, not in each step */
+    if (lt->bias != bias) { /* the bias is set once, not in each step */
         TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
         lt->bias = bias;
     }

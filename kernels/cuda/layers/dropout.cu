@@ -1,11 +1,11 @@
-/* kernels/cuda/layers/dropout.cu - dropout with random numbers that are a pure function of key,
- * sample and unit. They have the bits of base/rng.h, so that CPU and GPU towers drop the same
+/* kernels/cuda/layers/dropout.cu - dropout with random numbers that depend only on key, sample and
+ * unit. They are the same numbers as those of base/rng.h, so that CPU and GPU towers drop the same
  * units. The backward computes the mask again instead of storing it. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };
 
-/* Returns the same as rng_mix of base/rng.h; the tests compare them. */
+/* Returns the same value as rng_mix of base/rng.h; tests compare the two functions. */
 static __device__ inline uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -76,7 +76,7 @@ const struct gpu_kind gpu_flatten = {flatten_plan,     NULL,          flatten_fo
 /* ---- dropout ---- */
 
 struct dropout {
-    struct gpu_dropout mask; /* n and position are those of the pass */
+    struct gpu_dropout mask; /* n and position are set from the pass */
 };
 
 static enum status dropout_plan(struct gpu_plan *plan, int i)
@@ -93,12 +93,12 @@ static enum status dropout_plan(struct gpu_plan *plan, int i)
     TRY(gpu_plan_state_create(op, sizeof *c, &c));
     c->mask.elems = shape_elems(&op->layer->in);
     c->mask.key = rng_key(plan->cfg.seed, RNG_DROPOUT, (uint64_t)i);
-    /* k * 2^-24 < rate becomes k < threshold; both forms are exact */
+    /* the condition k * 2^-24 < rate becomes k < threshold; both forms are exact */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
     if (plan->cfg.inference_only) {
         op->y = op->x;
-        op->shared = 1; /* the layer must not overwrite its input either */
+        op->shared = 1; /* the previous layer must not overwrite its input either */
     } else {
         TRY(gpu_plan_reserve_output(plan, op));
     }

@@ -1,6 +1,6 @@
 /* kernels/cuda/layers/embedding.c - replaces each cell's number (255 times the value of the image)
- * by the row of a table with this number, along the channels. The numbers were checked when the
- * input was set. */
+ * by the row with this number in a table; a cell's row is stored along the channels. The numbers
+ * were checked when the input was set. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

@@ -26,9 +26,10 @@ static __global__ void weir_embed(struct gpu_embedding e, const float *table, fl
     }
 }
 
-/* Neighbouring threads have the same unit and neighbouring numbers, and read the same gradient.
- * Launch: grid-stride over the table's values, THREADS a block. Each thread reads 4 bytes per cell,
- * and 4 more bytes per cell that has the thread's number. */
+/* Computes the gradient of a small table. Neighbouring threads have the same unit and neighbouring
+ * numbers, and read the same gradient. Launch: grid-stride over the table's values, THREADS a
+ * block. Each thread reads 4 bytes per cell, and 4 more bytes per cell that has the thread's
+ * number. */
 static __global__ void weir_embed_backward(struct gpu_embedding e, const float *dy, float *grad)
 {
     for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
@@ -51,8 +52,9 @@ static __global__ void weir_embed_clear(float *grad, int64_t n)
         grad[k] = 0.0f;
 }
 
-/* Neighbouring threads write neighbouring values of a row. Launch: grid-stride over the units,
- * THREADS a block. Moves 16 bytes per cell and unit, including the read of the cell's number. */
+/* Computes the gradient of a large table. Neighbouring threads write neighbouring values of a row.
+ * Launch: grid-stride over the units, THREADS a block. Moves 16 bytes per cell and unit, including
+ * the read of the cell's number. */
 static __global__ void weir_embed_backward_large(struct gpu_embedding e, const float *dy,
                                                  float *grad)
 {

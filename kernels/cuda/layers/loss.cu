@@ -1,5 +1,6 @@
-/* kernels/cuda/layers/loss.cu - losses of one-hot labels or of targets, class by class: sigmoids
- * with cross-entropy, and squared errors, each with hit and gradient in one pass.
+/* kernels/cuda/layers/loss.cu - losses for labels (as one-hot rows) or targets, class by class:
+ * sigmoids with cross-entropy, and squared errors. Each kernel also computes in one pass whether a
+ * prediction is correct, and the gradient.
  *
  * Launch: a block of one warp per sample. Reads 4 bytes per class (8 with targets), and writes 4
  * bytes per class (8 with the gradient) and 12 bytes per sample. Sums are in doubles and have a
@@ -11,7 +12,7 @@ enum { THREADS = 32 };
 
 struct one {
     float y, slope; /* slope: derivative of `part` with respect to x */
-    double part;    /* part of the loss that this class contributes */
+    double part;    /* term of the loss for this class */
 };
 
 static __device__ inline struct one sigmoid_of(float x, float aim)

@@ -1,6 +1,6 @@
 /* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature: a row of
- * features is an image of one cell. Training uses the batch's own statistics and returns them as
- * "gradients" of the running statistics; inference uses the caller's running statistics. */
+ * features counts as an image of one cell. Training uses the batch's own statistics and returns
+ * them as "gradients" of the running statistics; inference uses the caller's running statistics. */
 #include "kernels/cuda/plan/plan.h"
 
 enum { GAMMA, BETA, MEAN, VARIANCE };

@@ -7,7 +7,8 @@
 struct pool {
     struct gpu_window window; /* window over one sample; planes: number of channels */
     int32_t *winner;          /* max: [batch][elems(out)] */
-    int relu; /* max: the pool is a relu's only reader, and includes the relu's backward */
+    /* max pool: it is the relu's only reader, and its backward includes that of the relu */
+    int relu;
 };
 
 static enum status pool_plan(struct gpu_plan *plan, int i)

@@ -1,8 +1,8 @@
 /* kernels/cuda/layers/pool.cu - max and average pooling with any padding. cuDNN's pools do not
- * support TensorFlow's SAME, which may pad only behind the image. In the backward, the thread of an
- * input cell adds the gradients of all windows over this cell in the windows' order, so no two
- * threads write to one cell. Adjacent 2x2 windows (tiles) do not overlap, so one thread computes a
- * whole tile.
+ * support TensorFlow's SAME, which may pad only on the right and at the bottom. In the backward,
+ * the thread of an input cell adds the gradients of all windows over this cell in the windows'
+ * order, so no two threads write to one cell. Adjacent 2x2 windows (tiles) do not overlap, so one
+ * thread computes a whole tile.
  *
  * Launch of all kernels: grid-stride, THREADS a block. Forwards and kernels for tiles visit the
  * outputs; the other backwards visit the input cells. */
@@ -36,7 +36,7 @@ struct alignas(8) pair {
     float x, y;
 };
 
-/* Position of the tile of output k; the rows of all planes are numbered consecutively. */
+/* Position of the tile of output k; rows are numbered consecutively over all planes. */
 struct tile {
     /* index of the tile's upper pair in the input; the lower pair is out_w further */
     int64_t first;
@@ -88,8 +88,8 @@ static int is_pairs(const float *at)
     return (uintptr_t)at % sizeof(struct pair) == 0;
 }
 
-/* y: NULL, or, if the pool reads a relu, the maxima: the gradient of a maximum that is not above 0
- * is then 0. Reads 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
+/* y: NULL; or, if the pool reads a relu, the maxima: then the gradient of a maximum that is not
+ * above 0 is 0. Reads 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
 static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
                                          float *dx, struct gpu_window w)
 {

@@ -1,10 +1,10 @@
-/* kernels/cuda/layers/pool_last.cu - max pools of tensors that lie channels last,
+/* kernels/cuda/layers/pool_last.cu - max pools of tensors that are stored channels last,
  * [sample][y][x][channel]. Neighbouring threads have neighbouring channels. Comparisons and
  * additions have the same order as in pool.cu, so the results have the same bits. The output, the
- * winners and dy lie channels last or in planes, as the layers behind require.
+ * winners and dy are stored channels last or in planes, as the following layers require.
  *
  * Launch of all kernels: grid-stride, THREADS a block. Forwards and kernels for tiles visit the
- * outputs; the other backward visits the input cells. They move as many bytes as the kernels of
+ * outputs; the other backward visits the input cells. The kernels move as many bytes as those of
  * pool.cu. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"

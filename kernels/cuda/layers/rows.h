@@ -8,14 +8,14 @@
 extern "C" {
 #endif
 
-/* loss.cu: like gpu_softmax_run, but for sigmoids and for squared errors (y is then x). Losses are
- * means over the classes. */
+/* loss.cu: like gpu_softmax_run, but for sigmoids, and for squared errors, for which y is a copy of
+ * x. Losses are means over the classes. */
 int gpu_loss_sigmoid(struct CUstream_st *stream, const struct gpu_softmax *s);
 int gpu_loss_squared(struct CUstream_st *stream, const struct gpu_softmax *s);
 
 /* layer_norm.cu: normalization over the values of each sample. */
 struct gpu_layer_norm {
-    int64_t n, elems; /* samples, and values of each */
+    int64_t n, elems; /* number of samples, and of values of each sample */
     double epsilon;
     const float *x, *gamma;
     float *mean, *inverse; /* [n] written by the forward */

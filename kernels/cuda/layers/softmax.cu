@@ -1,7 +1,8 @@
-/* kernels/cuda/layers/softmax.cu - softmax, cross-entropy, hit, and the gradient of the mean
- * cross-entropy in one pass. Launch: a block of one warp per sample. Reads x twice (with smoothing
- * three times) and y once, writes y twice and dx once: 24 bytes per class (28 with smoothing). If
- * outputs are equal, the lowest class counts, as on the CPU. */
+/* kernels/cuda/layers/softmax.cu - computes in one pass softmax, cross-entropy, whether the
+ * prediction is correct, and the gradient of the mean cross-entropy. Launch: a block of one warp
+ * per sample. Reads x twice (with smoothing three times) and y once, writes y twice and dx once: 24
+ * bytes per class (28 with smoothing). If outputs are equal, the lowest class counts, as on the
+ * CPU. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 32 };

@@ -4,7 +4,7 @@
 #define KERNELS_CUDA_LAYERS_WINDOW_CUH
 #include "kernels/cuda/common/launch.cuh"
 
-/* Window of an output cell in the image; y1 and x1 are behind its end. */
+/* Window of an output cell in the image; y1 and x1 are the first row and column after it. */
 struct window {
     int y0, y1, x0, x1;
 };
@@ -27,8 +27,8 @@ static inline int gpu_window_is_tile(const struct gpu_window *w)
            w->pad_h == 0 && w->pad_w == 0 && w->in_h == 2 * w->out_h && w->in_w == 2 * w->out_w;
 }
 
-/* Returns the first maximum of a tile's cells, upper left to lower right; *at: its index, 0 to
- * 3. */
+/* Returns the maximum of a tile's cells, which are ordered from upper left to lower right. *at:
+ * index, 0 to 3, of the first cell with the maximum. */
 static __device__ inline float tile_max(const float cell[4], int *at)
 {
     float most = cell[0];
@@ -41,10 +41,11 @@ static __device__ inline float tile_max(const float cell[4], int *at)
     return most;
 }
 
-/* Returns the first (or the last) window along one axis that covers cell i. */
+/* Returns the first (window_first) or the last window along one axis that covers cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
 {
-    int before = i + pad - kernel + 1; /* the first window starts at this cell or behind it */
+    /* the first window that covers cell i starts at this cell or after it */
+    int before = i + pad - kernel + 1;
     return before > 0 ? (before + stride - 1) / stride : 0;
 }
 
@@ -54,8 +55,8 @@ static __device__ inline int window_last(int i, int pad, int stride, int n_windo
     return last < n_windows ? last : n_windows - 1;
 }
 
-/* Returns true if each window has at least one cell of the image, and indices of cells in a plane
- * fit 31 bits. */
+/* Returns true if each window has at least one cell of the image, and the indices of a plane's
+ * cells fit in 31 bits. */
 static inline int gpu_window_is_sound(const struct gpu_window *w)
 {
     return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&

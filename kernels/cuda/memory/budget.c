@@ -1,5 +1,6 @@
 /* kernels/cuda/memory/budget.c - the records of budget.h. In a block, the first gap that is large
- * enough is used; no better strategy is needed, because plans are few and live long. */
+ * enough is used; no better strategy is needed, because there are few plans, and they exist for
+ * long. */
 #include "kernels/cuda/memory/budget.h"
 #include "kernels/cuda/memory/arena.h"
 #include <stdlib.h>
@@ -20,7 +21,7 @@ void gpu_budget_free(struct gpu_budget *b)
     *b = (struct gpu_budget){.limit = 0};
 }
 
-/* Returns the gap before span i, or behind the last span. */
+/* Returns the gap before span i; if i is the number of spans, the gap after the last span. */
 static struct gpu_budget_span gap(const struct gpu_budget *b, int i)
 {
     return (struct gpu_budget_span){i > 0 ? b->spans[i - 1].end : 0,
@@ -66,7 +67,7 @@ enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *a
         return ST_NOMEM;
     if (b->has_block) {
         wanted = (bytes + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
-        if (wanted == 0) /* so that two spans never have the same offset */
+        if (wanted == 0) /* every span has a length, so two spans never have the same offset */
             wanted = GPU_ARENA_ALIGN;
         for (int i = 0; i <= b->n_spans; i++) {
             struct gpu_budget_span g = gap(b, i);

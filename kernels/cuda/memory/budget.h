@@ -15,13 +15,13 @@ struct gpu_budget {
     uint64_t limit; /* limit in bytes; UINT64_MAX: none */
     uint64_t taken; /* bytes in use, rounded up to GPU_ARENA_ALIGN if there is a block */
     int has_block;
-    struct gpu_budget_span *spans; /* used spans of the block, by offset */
+    struct gpu_budget_span *spans; /* spans of the block that are in use, sorted by offset */
     int n_spans, cap_spans;
 };
 
 void gpu_budget_init(struct gpu_budget *b, uint64_t limit, int has_block);
 void gpu_budget_free(struct gpu_budget *b);
-/* Returns the largest reservation that is possible now. */
+/* Returns the size of the largest reservation that is possible now. */
 uint64_t gpu_budget_left(const struct gpu_budget *b);
 /* Reserves bytes. *at: offset in the block; 0 if there is no block. */
 enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *at);

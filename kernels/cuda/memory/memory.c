@@ -14,7 +14,7 @@ enum { MAX_DEVICES = 128 };
 static struct {
     int is_set;
     struct gpu_budget budget;
-    char *block; /* NULL: each allocation is a cudaMalloc */
+    char *block; /* block for all allocations; NULL: each allocation is a cudaMalloc */
 } devices[MAX_DEVICES];
 static void (*tell_users)(int device, char *dst, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two variables below */
@@ -27,7 +27,8 @@ static enum status device_check(int device)
     return ST_UNSUPPORTED;
 }
 
-/* Returns the device's budget; it is unlimited if no limit was set. The caller holds the lock. */
+/* Returns the device's budget, which is unlimited if no limit was set. The caller holds the
+ * lock. */
 static struct gpu_budget *budget_of(int device)
 {
     if (!devices[device].is_set) {
@@ -59,7 +60,7 @@ void gpu_memory_set_users(void (*users)(int device, char *dst, size_t bytes))
 struct card {
     struct cudaDeviceProp prop;
     size_t free_bytes, all_bytes;
-    char users[256]; /* "; ...", or empty */
+    char users[256]; /* text about other users, which begins with "; ", or "" */
 };
 
 /* Reads the state of the GPU. Values that CUDA does not report are 0 or "". users: callback of

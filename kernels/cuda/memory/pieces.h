@@ -1,7 +1,7 @@
 /* kernels/cuda/memory/pieces.h - divides a host tensor into the part that the device copies
- * directly, and the parts that are staged. Only whole pages can be pinned, and pages shared with
- * other data must not be. So the middle of a borrowed tensor is copied directly, and its head and
- * tail go through staging memory. This file needs no CUDA. */
+ * directly, and the parts that are staged. Only whole pages can be pinned, and pages that also
+ * contain other data must not be pinned. So the middle of a borrowed tensor is copied directly, and
+ * its head and tail go through staging memory. This file needs no CUDA. */
 #ifndef KERNELS_CUDA_MEMORY_PIECES_H
 #define KERNELS_CUDA_MEMORY_PIECES_H
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 /* A range of host memory. */
 struct gpu_range {
-    uintptr_t first, end; /* end: address behind the last byte */
+    uintptr_t first, end; /* end: address after the last byte */
 };
 
 /* Lengths of the pieces in elements; their sum is the length of the tensor. */
@@ -20,7 +20,7 @@ struct gpu_pieces {
 /* Returns the range of whole pages inside a range; first == end if there are none. */
 struct gpu_range gpu_pieces_whole_pages(struct gpu_range r, uintptr_t page_bytes);
 /* Sorts the ranges, then joins those that overlap or have a gap of at most `gap` bytes. Returns the
- * number of ranges left. */
+ * number of ranges that remain. */
 int gpu_pieces_join_ranges(struct gpu_range *r, int n, uintptr_t gap);
 /* Divides a tensor. host: aligned to its elements of `size` bytes; pinned: whole pages. */
 struct gpu_pieces gpu_pieces_of(const void *host, int64_t elems, size_t size,

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Ranges with gaps of up to JOIN_GAP_BYTES are joined, because such gaps separate blocks of one
- * parameter list. Ranges below LEAST_BYTES are not pinned. */
+/* JOIN_GAP_BYTES: ranges are joined if the gap between them is at most this long, because such gaps
+ * separate the blocks of one list of parameters. LEAST_BYTES: shorter ranges are not pinned. */
 enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 
 struct pin {
@@ -61,7 +61,7 @@ static void pin_release(struct gpu_range r)
     struct pin *known = pin_find(r);
     if (known == NULL || --known->n_users > 0)
         return;
-    /* fails if the GPU was lost, which another call logs */
+    /* fails if the GPU is lost, which another call logs */
     if (cudaHostUnregister((void *)r.first) != cudaSuccess)
         (void)cudaGetLastError();
     *known = pins[--n_pins];

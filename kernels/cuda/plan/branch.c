@@ -1,24 +1,24 @@
 /* kernels/cuda/plan/branch.c - the second stream of the backward.
  *
- * DESIGN. The layers below need the gradients with respect to a layer's inputs at once, but no
- * layer needs the gradients with respect to parameters. So if the backward of a convolution or
- * dense layer computes both, it forks: an event on `compute` marks that the gradient with respect
- * to the layer's output is ready. The second stream then computes the gradients of weights and
- * bias, while `compute` continues with the gradient with respect to the input and the layers below.
- * In a capture, this event adds the second stream to the capture, and the stream's work becomes a
- * branch of the graph. The backward of a layer that computes only one of the two stays on
- * `compute`.
+ * DESIGN. The layers below a layer need the gradients with respect to its inputs at once, but no
+ * layer needs the gradients with respect to its parameters. So if the backward of a convolution or
+ * dense layer computes both kinds of gradients, it forks: an event on `compute` marks that the
+ * gradient with respect to the layer's output is ready. The second stream then computes the
+ * gradients of weights and bias, while `compute` continues with the gradient with respect to the
+ * input and the layers below. In a capture, this event adds the second stream to the capture, and
+ * the stream's work becomes a branch of the graph. The backward of a layer that computes only one
+ * of the two stays on `compute`.
  * - A branch reads its layer's input, which the next forward overwrites, and the gradient with
  *   respect to its output, whose buffer is reused for other gradients (diffs.h). Each branch ends
  *   with an event. gpu_branch_plan determines for each layer the branch for which `compute` must
  *   wait before the layer's backward writes to a buffer. In a chain of layers this is the branch of
- *   the layer that forked last. So the two products of a layer run in parallel, and a branch also
- *   runs in parallel with the next layers that have no branch.
+ *   the last layer that has forked. So the two products of a layer run in parallel, and a branch
+ *   also runs in parallel with the next layers that have no branch.
  * - A branch writes only gradients of parameters. The readers of these gradients wait for the event
  *   `ready`, which is recorded on the stream that computes them (layers.c). An update of parameters
- *   on the device is queued behind the whole backward, and at its end `compute` waits for the last
- *   branch. So a step is complete before the next one begins.
- * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`. So products
+ *   on the device is queued after the whole backward, and at the end of the backward `compute`
+ *   waits for the last branch. So a step is complete before the next one begins.
+ * - A branch has separate buffers (a lane) with the same sizes as those of `compute`. So products
  *   on both lanes use the same algorithms and have the same bits.
  *
  * The second lane is reserved after all other memory of the plan, if it needs at most half of the
@@ -35,9 +35,10 @@ struct gpu_branch {
     struct gpu_lane lane;
     cudaEvent_t forked; /* the gradient with respect to the output of the current layer is ready */
     cudaEvent_t *done;  /* [n_layers] the layer's branch has ended; NULL: no branch */
-    int *wait;  /* [n_layers] layer whose branch must end before this layer's backward; -1: none */
+    /* [n_layers] layer whose branch must end before the backward of this layer; -1: none */
+    int *wait;
     int lowest; /* lowest layer with a backward */
-    int last;   /* layer of the last branch if no layer waits for it; otherwise -1 */
+    int last;   /* layer of the last branch, unless a layer waits for that branch; otherwise -1 */
 };
 
 struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan)
@@ -64,8 +65,8 @@ static int has_branch(const struct gpu_plan *plan, int layer)
 }
 
 /* Returns the lowest layer above this one whose branch reads memory that this layer's backward
- * writes; -1: none. This branch is queued behind the branches of all other such layers. reader:
- * layer whose branch was the last to read each buffer; -1: none. */
+ * writes; -1: none. That layer's branch is queued after the branches of all other such layers.
+ * reader: for each buffer, the layer whose branch was the last to read it; -1: none. */
 static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
     const struct gpu_diff_op *op = &plan->diffs.ops[layer];
@@ -103,7 +104,7 @@ static enum status waits_plan(struct gpu_plan *plan)
             b->last = reader[plan->diffs.ops[i].dy] = i;
         b->lowest = i;
     }
-    if (b->last >= waited) /* some layer waits for this branch or a later one */
+    if (b->last >= waited) /* a layer waits for this branch or a later one */
         b->last = -1;
     free(reader);
     return ST_OK;
@@ -118,7 +119,7 @@ static int is_wanted(const struct gpu_plan *plan)
            plan->cfg.mine == NULL;
 }
 
-/* Returns the memory of the second lane, rounded up as by the arena. */
+/* Returns the memory of the second lane, rounded up as the arena rounds. */
 static uint64_t bytes_of(const struct gpu_plan *plan)
 {
     uint64_t part[3 + GPU_N_CASTS] = {plan->workspace_bytes, plan->blas_workspace_bytes,
@@ -240,7 +241,7 @@ static struct gpu_branch *branch_of(const struct gpu_plan *plan, int layer)
     return plan->branch != NULL && plan->branch->done[layer] != NULL ? plan->branch : NULL;
 }
 
-/* Makes `compute` wait for a branch, for the given layer. */
+/* Makes `compute` wait for the branch of layer `branch`, before the backward of the given layer. */
 static enum status wait_for(struct gpu_plan *plan, int layer, int branch)
 {
     enum status st = ST_OK;

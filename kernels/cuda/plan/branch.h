@@ -8,8 +8,8 @@
 #define KERNELS_CUDA_PLAN_BRANCH_H
 #include "kernels/cuda/plan/plan.h"
 
-/* Products queued on two lanes may run in parallel, because no memory that one lane writes belongs
- * to both. The sizes of the buffers are in the plan. */
+/* A lane. Products that are queued on two lanes may run in parallel, because each lane writes only
+ * to its own memory. The sizes of the buffers are in the plan. */
 struct gpu_lane {
     const struct gpu_plan *plan;
     cudaStream_t stream;
@@ -27,10 +27,12 @@ enum status gpu_branch_plan(struct gpu_plan *plan);
 /* Creates the second lane. Called when the arena is bound. */
 enum status gpu_branch_create(struct gpu_plan *plan);
 void gpu_branch_destroy(struct gpu_plan *plan);
-enum status gpu_branch_finish(const struct gpu_plan *plan); /* waits until its work has ended */
+/* waits until the work of both lanes has ended */
+enum status gpu_branch_finish(const struct gpu_plan *plan);
 
-/* Makes `compute` wait for branches that read what the layer's backward writes. The first of the
- * four steps of a layer's backward, before any of its work is queued. */
+/* Makes `compute` wait for the branches that read memory that the layer's backward writes. This is
+ * the first of the four steps of a layer's backward; it is called before any of the layer's work is
+ * queued. */
 enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
 /* Returns the lane for the gradients with respect to the layer's parameters. Called when the
  * gradient with respect to the layer's output is queued. */
@@ -38,8 +40,8 @@ enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *o
 /* Returns the stream that computes the gradients with respect to the layer's parameters. Called
  * when the layer's backward is queued. */
 cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer);
-/* Ends the layer's branch. Called when all work on its stream that reads these gradients is queued.
- * In the last layer of the backward, `compute` also waits for all branches. */
+/* Ends the layer's branch. Called when all work on the branch's stream that reads the gradients is
+ * queued. In the last layer of the backward, `compute` also waits for all branches. */
 enum status gpu_branch_join(struct gpu_plan *plan, int layer);
 
 #endif

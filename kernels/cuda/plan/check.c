@@ -10,19 +10,21 @@
 /* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, which the headers of cuDNN 9.0 do not define. */
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
-/* Clears the thread's error, or the next call would report it. Returns true if the error stays,
- * because the device is lost, and an earlier call of this function has returned false for it. All
- * threads that use a lost device notice that, but only one line names the cause. */
+/* Clears the thread's error, because otherwise the next call would report it. Returns true if the
+ * error stays because the device is lost, and an earlier call of this function has already returned
+ * false for that. All threads that use a lost device meet the error, but only one log line names
+ * the cause. */
 static bool is_consequence(int device)
 {
-    static atomic_uint_least64_t lost; /* a bit for each device */
+    static atomic_uint_least64_t lost; /* bit of each device */
     (void)cudaGetLastError();
     if (cudaGetLastError() == cudaSuccess || device < 0 || device >= 64)
         return false;
     return (atomic_fetch_or(&lost, (uint64_t)1 << device) >> device & 1) != 0;
 }
 
-/* Logs a failure of one of the three libraries with the layer and the device, and clears it. */
+/* Logs a failure of one of the three libraries with the layer and the device, and clears CUDA's
+ * error. */
 static void log_failure(const struct gpu_op *op, const char *call, const char *what,
                         const char *more, const char *fix)
 {
@@ -35,7 +37,8 @@ static void log_failure(const struct gpu_op *op, const char *call, const char *w
            more[0] != '\0' ? ": " : "", more, fix);
 }
 
-/* Returns advice for too little memory: the libraries also allocate memory outside the plans. */
+/* Returns advice for too little memory: the reason may be that the libraries also allocate memory
+ * outside the plans. */
 static const char *memory_fix(char more[512])
 {
     int device = 0;

@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include <stdlib.h>
 
-/* Returns a bound on the number of buffers: for each layer a gradient and one from other plans, and
- * the gradients with respect to the inputs of one layer. */
+/* Returns a bound on the number of buffers: for each layer one gradient of its own and one from
+ * other plans, and for one layer the gradients with respect to all its inputs. */
 static int most_buffers(int n_layers)
 {
     return 2 * n_layers + LAYER_MAX_INPUTS;
@@ -39,7 +39,7 @@ static int take_new(struct gpu_diffs *d, int64_t elems)
 }
 
 /* Returns the smallest free buffer that is large enough; otherwise the largest free buffer, which
- * grows; otherwise a new one. */
+ * is enlarged; if no buffer is free, a new one. */
 static int take(struct gpu_diffs *d, int64_t elems)
 {
     int best = -1;
@@ -72,7 +72,8 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = d->value[i];
     if (!exported)
         return;
-    op->given = take_new(d, elems); /* its own buffer: other plans may fill it at any time */
+    /* a separate buffer, because other plans may write to it at any time */
+    op->given = take_new(d, elems);
     op->own = op->dy;
     if (op->own >= 0 && d->buffers[op->own].users == 1)
         return;
@@ -80,8 +81,9 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = op->given;
 }
 
-/* Adds a part to the gradient with respect to the output of layer `from`, or makes the part the
- * first. Returns the buffer that is no longer needed; -1: none. */
+/* Adds a reader's gradient to the gradient with respect to the output of layer `from`; the first
+ * reader's gradient becomes that gradient. Returns the buffer that is not needed any more; -1:
+ * none. */
 static int part_plan(struct gpu_diffs *d, const struct gpu_diff_op *op, struct gpu_diff_edge *e,
                      int from, int64_t elems)
 {
@@ -122,8 +124,8 @@ static void op_plan(const struct backend_plan_config *cfg, const struct graph_no
         if (done >= 0)
             over[n_over++] = done;
     }
-    /* buffers are released only here: a layer computes the gradients with respect to all its inputs
-     * before any of them is added to a sum */
+    /* buffers are released only at this point, because a layer computes the gradients with respect
+     * to all its inputs before any of them is added to a sum */
     for (int k = 0; k < n_over; k++)
         give_back(d, over[k]);
     give_back(d, op->dy);

@@ -1,10 +1,10 @@
 /* kernels/cuda/plan/diffs.h - assigns buffers to the gradients with respect to outputs. A gradient
  * needs its buffer from the backward of the last reader of the output until the backward of the
- * layer that computes the output; then the buffer is free. In a chain two buffers alternate. The
- * gradient of an output with several readers is the sum of their parts, added from the last reader
- * to the first. A buffer may hold several equal gradients (with respect to the inputs of a sum); no
- * layer writes to it then. This file needs no CUDA, so that it can be tested on machines without
- * CUDA.
+ * layer that computes the output; then the buffer is free. In a chain two buffers alternate. If an
+ * output has several readers, its gradient is the sum of the readers' gradients, added from the
+ * last reader to the first. A buffer may hold several equal gradients (with respect to the inputs
+ * of a layer that adds); then no layer writes to it. This file needs no CUDA, so that it can be
+ * tested on machines without CUDA.
  * Owns: its records. Threads: one at a time. Errors: ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_DIFFS_H
 #define KERNELS_CUDA_PLAN_DIFFS_H
@@ -14,29 +14,32 @@
  * layer's output. */
 enum gpu_diff_way {
     GPU_DIFF_APART,    /* separate buffer */
-    GPU_DIFF_IN_PLACE, /* same buffer, or a separate one */
+    GPU_DIFF_IN_PLACE, /* same buffer as that gradient, or a separate one */
     GPU_DIFF_SAME,     /* same gradient, so it needs no buffer */
 };
 
 struct gpu_diff_buffer {
     int64_t elems;
-    int users; /* number of gradients in the buffer, while planning */
+    int users; /* number of gradients that use the buffer; valid only while planning */
     float *d;  /* memory; set when the arena is bound */
 };
 
-/* Buffer numbers; -1: none. */
+/* Indices of buffers; -1: none. */
 struct gpu_diff_edge {
     int dx;         /* gradient with respect to the input, written by the backward */
-    int other, sum; /* sum = dx + other; both -1: dx is the first part of its gradient */
+    int other, sum; /* sum = dx + other; both -1: dx is the gradient of the first reader */
 };
 
 struct gpu_diff_op {
     enum gpu_diff_way way; /* `way` and wants_dx are set before planning */
-    /* the backward computes the gradient with respect to the first input even if it is unused */
+    /* the backward computes the gradient with respect to the first input even if no layer uses
+     * it */
     int wants_dx;
-    int given; /* exported layers: buffer for the gradient from other plans, which may arrive long
-                  before it is used */
-    int own;   /* gradient from this plan's readers of an exported layer: dy = own + given */
+    /* exported layers: buffer for the gradient from other plans, which may arrive long before it is
+     * used */
+    int given;
+    /* exported layers: buffer for the gradient from this plan's readers: dy = own + given */
+    int own;
     int dy;
     struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
 };

@@ -1,6 +1,7 @@
 /* kernels/cuda/plan/edges.c - sums the gradients of outputs with several readers, and exchanges
- * tensors with other plans. A tensor from another plan is copied to pinned memory of this plan: the
- * caller may reuse its own memory at once, while the copy to the device is queued on `compute`. */
+ * tensors with other plans. A tensor from another plan is first copied to pinned memory of this
+ * plan, from which a copy to the device is queued on `compute`. So the caller may reuse its own
+ * memory at once. */
 #include "kernels/cuda/plan/edges.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
@@ -40,7 +41,7 @@ static int64_t elems_of(const struct gpu_plan *plan, int layer, int n)
     return n * shape_elems(&plan->cfg.layers[layer].out);
 }
 
-/* Returns true if a tensor of this layer is received from another plan. */
+/* Returns true if this plan receives a tensor of this layer from another plan. */
 static int has_crossing(const struct gpu_plan *plan, int layer)
 {
     return graph_imported(&plan->node[layer]) || plan->diffs.ops[layer].given >= 0;
@@ -144,7 +145,7 @@ done:
     return st;
 }
 
-/* Refuses a layer if there is no gradient with respect to its output. */
+/* Refuses a layer whose output has no gradient. */
 static enum status trained_check(const struct gpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)

@@ -1,5 +1,5 @@
 /* kernels/cuda/plan/input.c - copies a pass's samples to the device. The block on the host is
- * pinned and is reused, so a new input waits until the device has read the previous input. */
+ * pinned and reused, so a new input must wait until the device has read the previous one. */
 #include "kernels/cuda/plan/input.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/memory.h"
@@ -48,7 +48,7 @@ done:
     return st;
 }
 
-/* Queues the copy of the first `bytes` of the host's block. */
+/* Queues the copy of the first `bytes` bytes of the host's block. */
 static enum status send_input(struct gpu_plan *plan, size_t bytes)
 {
     enum status st = ST_OK;
@@ -119,8 +119,8 @@ done:
     return st;
 }
 
-/* Queues the copy of the targets behind that of the samples, so that the event `input_read` marks
- * the end of both. */
+/* Queues the copy of the targets after that of the samples, so that the event `input_read` marks
+ * the end of both copies. */
 enum status gpu_input_targets(struct gpu_plan *plan, const float *const *targets, int n)
 {
     enum status st = ST_OK;
@@ -208,7 +208,8 @@ static enum status data_fill(struct gpu_input_data *d, const uint8_t *images, co
 done:
     if (stream != NULL) {
         if (st != ST_OK)
-            (void)cudaStreamSynchronize(stream); /* no copy to freed memory remains queued */
+            /* afterwards no copy to the memory to be freed is queued */
+            (void)cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
         (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     }

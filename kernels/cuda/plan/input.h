@@ -1,16 +1,16 @@
 /* kernels/cuda/plan/input.h - the samples of a pass: bytes or floats that the caller sends, or
- * items of a data set that is stored on the device. Pixels become floats on the device. Threads: as
- * for the plan. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
+ * samples of a data set that is stored on the device. Pixels become floats on the device. Threads:
+ * as for the plan. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_INPUT_H
 #define KERNELS_CUDA_PLAN_INPUT_H
 #include "kernels/backend.h"
 
 struct gpu_plan;
 
-/* Parts of a pass's input if its samples are bytes, in one block for `batch` samples. */
+/* Arrays of a pass's input if its samples are bytes; all are in one block for `batch` samples. */
 struct gpu_input {
     uint64_t *position; /* [batch] */
-    uint32_t *item;     /* [batch] items of a data set on the device */
+    uint32_t *item;     /* [batch] indices of samples in a data set on the device */
     int32_t *label;     /* [batch] */
     uint8_t *pixels;    /* [batch][pixels] */
 };

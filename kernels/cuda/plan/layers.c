@@ -6,18 +6,19 @@
  * - Forward: each layer with parameters begins a graph, which includes the next layers without
  *   parameters. The layers before the first such layer are a graph, too. A graph is launched when
  *   its first layer is called; the calls for its other layers queue nothing.
- * - Backward: the host contributes no data between its layers, so it is one graph, launched when
- *   the topmost layer is called. A layer's gradients are sent when that layer is called.
+ * - Backward: between its layers the device needs no data from the host, so the backward is one
+ *   graph, which is launched when the topmost layer is called. A layer's gradients are sent when
+ *   that layer is called.
  *
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
  * for the work that these events mark at the time of the launch, and records events as
  * cudaEventRecord would at this point of the stream. So the streams `up` and `down` work as without
  * graphs. The second stream of `branches` is captured, too (branch.c). A graph contains pointers to
  * the plan's memory, which does not move, and the algorithms of the plan's first pass. If these
- * change, gpu_layer_capture_invalidate discards the graphs. The first training step of the whole
- * batch runs uncaptured, because libraries initialise themselves in it. Other passes (inference,
- * fewer samples, no labels), plans with some of the layers, and all passes after a failed capture
- * are queued layer by layer. */
+ * change, gpu_layer_capture_invalidate discards the graphs. The first training step with a whole
+ * batch runs uncaptured, because libraries initialise themselves in it. Layers are queued one by
+ * one in other passes (inference, fewer samples, no labels), in plans with only some of the layers,
+ * and after a failed capture. */
 #include "kernels/cuda/plan/layers.h"
 #include "base/log.h"
 #include "kernels/cuda/plan/branch.h"
@@ -28,20 +29,20 @@
 #include <stdlib.h>
 
 struct graph {
-    cudaGraphExec_t exec; /* NULL: the graph is empty or not captured */
+    cudaGraphExec_t exec; /* NULL: the graph is empty, or is not captured */
     int is_captured;
 };
 
 struct gpu_layer_capture {
-    struct graph *forward; /* [n_layers], at the first layer of each graph */
+    struct graph *forward; /* [n_layers] each graph is stored at its first layer */
     struct graph backward;
     int top, lowest; /* range of the layers with a backward */
-    int is_warm;     /* a step ran uncaptured */
+    int is_warm;     /* true: a step has already run uncaptured */
     int has_failed, is_invalid;
     int has_targets;               /* the forwards were captured with targets */
-    int forward_next, forward_end; /* range of layers that are queued, but not called yet */
-    /* next of the queued layers that the caller will call; the last one is `lowest`; -1: none is
-     * queued */
+    int forward_next, forward_end; /* range of layers whose forward is queued, but not called yet */
+    /* first queued layer whose backward the caller has not called yet; the last queued layer is
+     * `lowest`; -1: no layer is queued */
     int backward_next;
 };
 
@@ -53,7 +54,8 @@ static cudaError_t event_record(cudaStream_t stream, cudaEvent_t event, unsigned
                     : cudaEventRecord(event, stream);
 }
 
-/* Queues the copy of losses and hits to the host, behind the forward that computes them. */
+/* Queues the copy of the losses and of the results for each sample to the host, after the forward
+ * that computes them. */
 static enum status result_send(struct gpu_plan *plan, const struct gpu_op *op, unsigned external)
 {
     enum status st = ST_OK;
@@ -159,7 +161,7 @@ void gpu_layer_capture_invalidate(const struct gpu_plan *plan)
         plan->capture->is_invalid = 1;
 }
 
-/* Sets *out to whether the current pass can use graphs. Drops existing graphs that do not fit this
+/* Sets *out to true if the current pass can use graphs. Drops existing graphs that do not fit this
  * pass. */
 static enum status is_for_graphs(struct gpu_plan *plan, int *out)
 {
@@ -179,7 +181,7 @@ done:
     return st;
 }
 
-/* Returns the first layer behind the graph that begins with this layer. */
+/* Returns the first layer after the graph that begins with this layer. */
 static int forward_end(const struct gpu_plan *plan, int layer)
 {
     do

@@ -11,14 +11,16 @@ struct gpu_plan;
  * plan cannot use graphs. */
 enum status gpu_layer_capture_create(struct gpu_plan *plan);
 void gpu_layer_capture_destroy(struct gpu_plan *plan);
-/* Discards the captured graphs. Called when different work would be queued from now on. */
+/* Discards the captured graphs. Called when the work that they contain is not what would be queued
+ * from now on. */
 void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 
 /* Returns 1 if the graph of an earlier layer included this layer, so that no work must be
  * queued. */
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
 int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
-/* Queues the layer's forward, which no graph has queued. The caller has selected the device. */
+/* Queues the layer's forward, which must not be part of a graph that is already queued. The caller
+ * has selected the device. */
 enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
 /* Queues the backward until the gradients of this layer are computed; the event plan->ready[layer]
  * marks this point. */

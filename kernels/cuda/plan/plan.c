@@ -1,4 +1,4 @@
-/* kernels/cuda/plan/plan.c - plans the network on one device: collects all requests for memory,
+/* kernels/cuda/plan/plan.c - prepares the network on one device: collects all requests for memory,
  * then allocates one block for them, within the limit of this process on the device (memory.h). */
 #include "kernels/cuda/plan/plan.h"
 #include "base/log.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Size of cuBLAS's workspace: cuBLAS's own defaults on Hopper and on older GPUs. */
+/* Sizes of cuBLAS's workspace: the defaults of cuBLAS on Hopper and on older GPUs. */
 static const uint64_t blas_workspace_most = (uint64_t)32 << 20,
                       blas_workspace_least = (uint64_t)4 << 20;
 
@@ -103,7 +103,7 @@ static const struct gpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_LEAKY_RELU] = &gpu_activation,
 };
 
-/* Returns the number of values of a layer's k-th parameter. */
+/* Returns the number of values of parameter k of a layer. */
 static int64_t param_elems(const struct layer *l, int k)
 {
     if (l->kind == LAYER_BATCH_NORM)
@@ -209,9 +209,10 @@ static size_t result_bytes(const struct gpu_plan *plan)
     return (size_t)plan->cfg.batch * (sizeof(double) + sizeof(int32_t));
 }
 
-/* Returns a buffer of gradients in which all convolutions with a max pool can write their outputs:
- * the backward needs only the maxima and their positions, and the forward uses no gradients. If
- * other plans may send gradients early, or no buffer is large enough, returns NULL. */
+/* Returns a buffer of gradients to which all convolutions with a max pool can write their outputs.
+ * This is possible because the backward needs only the maxima and their positions, and the forward
+ * uses no gradients. Returns NULL if other plans may send gradients early, or no buffer is large
+ * enough. */
 static float **unpooled_lender(struct gpu_plan *plan)
 {
     for (int k = 0; k < plan->diffs.n_buffers && plan->cfg.mine == NULL; k++)

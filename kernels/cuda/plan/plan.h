@@ -2,16 +2,17 @@
  *
  * A plan allocates all its memory once, for its largest batch, in one block (arena.h). A pass holds
  * the objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A
- * plan has one pass for its batch, and a second pass for the last other number of samples. All
- * tensors are canonical rows, except those of channels.h. Work is queued on the stream `compute`.
- * The stream `up` copies parameters to the device. The stream `down` copies each layer's gradients
- * to the host during the next layer's backward. Events order them.
+ * plan has one pass for a full batch, and a second pass for the number of samples that was last
+ * used other than that. All tensors are canonical rows, except those of channels.h. Work is queued
+ * on the stream `compute`. The stream `up` copies parameters to the device. The stream `down`
+ * copies each layer's gradients to the host during the next layer's backward. Events order them.
  * - A relu works in place if it is the only reader of its input, and the convolution, dense layer
  *   or sum before it computes its forward.
- * - A convolution also computes a max pool that is its relu's only reader; no pool input is kept.
+ * - A convolution also computes a max pool that is the only reader of its relu; then the pool's
+ *   input is not kept.
  * - Gradients with respect to outputs share few buffers (diffs.h).
  * - A layer has no backward if neither it nor any layer before it has parameters.
- * - Gradients with respect to parameters may be computed on a stream of their own (branch.h).
+ * - Gradients with respect to parameters may be computed on a separate stream (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_PLAN_H
@@ -33,12 +34,12 @@ struct gpu_op;
 struct gpu_kind {
     /* Reserves the layer's memory in the arena; sets op->y. */
     enum status (*plan)(struct gpu_plan *plan, int i);
-    /* Creates the pass's descriptors; NULL: there are none. */
+    /* Creates the pass's descriptors. NULL: the kind has none. */
     enum status (*prepare)(struct gpu_pass *pass, int i);
     enum status (*forward)(struct gpu_pass *pass, int i, int train);
     enum status (*backward)(struct gpu_pass *pass, int i);
     enum gpu_diff_way way; /* location of the gradients with respect to the inputs */
-    int wants_dx;          /* computes the first input's gradient even if it is unused */
+    int wants_dx; /* the backward computes the first input's gradient even if no layer uses it */
 };
 extern const struct gpu_kind gpu_conv, gpu_pool, gpu_dense, gpu_relu, gpu_dropout, gpu_batch_norm,
     gpu_flatten, gpu_loss, gpu_join_add, gpu_join_concat, gpu_layer_norm, gpu_embedding,
@@ -56,8 +57,8 @@ struct gpu_op {
     int overwritten;    /* a relu overwrites y in place */
     int done_before;    /* relu, max pool: an earlier layer computes its forward */
     int pooled;         /* convolution and its relu: y is not kept, only the max pool's output */
-    int relu_masked;    /* relu: the pool behind it has masked the gradient */
-    int x_last, y_last; /* x, y and their gradients lie channels last (channels.h) */
+    int relu_masked;    /* relu: the pool that reads it has already masked the gradient */
+    int x_last, y_last; /* x, y and their gradients are stored channels last (channels.h) */
     void *state;        /* state of the layer's kind, freed with the plan */
 };
 
@@ -65,14 +66,14 @@ struct gpu_op {
 struct gpu_param {
     int layer; /* layer of the parameter; -1: none */
     int64_t elems;
-    float *d, *d_grad;  /* d_grad NULL: inference only */
-    uint16_t *d_grad16; /* gradient rounded for its transfer; NULL: it is sent as floats */
+    float *d, *d_grad;  /* d_grad is NULL in a plan for inference only */
+    uint16_t *d_grad16; /* gradient rounded for its copy to the host; NULL: not rounded */
     struct gpu_pieces in, out;
-    uint8_t *staged_in, *staged_out; /* pinned: head, then tail */
+    uint8_t *staged_in, *staged_out; /* pinned memory for the tensor's head, then its tail */
     cudaEvent_t loaded;              /* the last copy to the device has ended */
     cudaEvent_t staged;              /* the last copy from staged_in has ended */
     int64_t n_parts;                 /* number of parts of the gradient; 1 without cfg.parts */
-    /* [n_parts] the part is on the host; NULL: there is one part, see copied[layer] */
+    /* [n_parts] events: the part is on the host; NULL: there is one part, see copied[layer] */
     cudaEvent_t *fetched;
 };
 
@@ -80,7 +81,7 @@ enum { GPU_CAST_X, GPU_CAST_W, GPU_CAST_Y, GPU_CAST_BIAS, GPU_N_CASTS };
 
 struct gpu_plan {
     struct backend_plan_config cfg;
-    struct parts_config parts; /* elems 0: no parts */
+    struct parts_config parts; /* elems 0: copies are not divided into parts */
     struct graph_node *node;   /* [n_layers] */
     int image_readers;
     struct gpu_diffs diffs;
@@ -92,19 +93,20 @@ struct gpu_plan {
     struct gpu_arena arena;
     struct gpu_op *ops;
     struct gpu_param *params;    /* [cfg.n_params] */
-    cudaEvent_t *used;           /* [n_layers] `compute` has read the layer's parameters */
-    cudaEvent_t *ready, *copied; /* [n_layers] gradients are on the device; on the host */
+    cudaEvent_t *used;           /* [n_layers] events: `compute` has read the layer's parameters */
+    cudaEvent_t *ready, *copied; /* [n_layers] events: gradients are on the device; on the host */
     struct gpu_range_list pins;
-    void *staging;    /* pinned: heads and tails of all parameters */
-    int32_t *suspect; /* [n_layers] pinned: 1 if a gradient may be bad; NULL: not checked */
+    void *staging;    /* pinned memory for the heads and tails of all parameters */
+    int32_t *suspect; /* [n_layers] pinned: is a gradient possibly bad? NULL: not checked */
     struct gpu_pass *pass[2], *now;
     uint8_t *host_in, *d_in;     /* blocks of the input: pinned on the host, and on the device */
-    struct gpu_input host, d;    /* positions of the parts in host_in and in d_in */
-    cudaEvent_t input_read;      /* the pinned block may be overwritten */
+    struct gpu_input host, d;    /* pointers to the arrays in host_in and in d_in */
+    cudaEvent_t input_read;      /* event: the pinned block may be overwritten */
     float *input, *host_floats;  /* images as floats; host: pinned, NULL until set_floats */
     int has_labels, has_targets; /* has_labels: labels or targets are set */
     float *d_targets, *host_targets; /* [batch][classes]; NULL: not needed yet; host: pinned */
-    double *host_result, *d_result;  /* n losses of the pass, then n hits (int32) */
+    /* n losses of the pass, then n flags (int32) of correct samples */
+    double *host_result, *d_result;
     cudaEvent_t result_ready;
 
     float *padded_diff, *unpooled; /* unpooled: output of one convolution at a time */
@@ -151,16 +153,17 @@ void gpu_plan_destroy(struct gpu_plan *plan); /* NULL is fine */
 enum status gpu_plan_state_create(struct gpu_op *op, size_t bytes, void *out);
 enum status gpu_plan_reserve_output(struct gpu_plan *plan, struct gpu_op *op); /* sets own_y */
 void gpu_plan_reserve_scratch(struct gpu_plan *plan, struct gpu_planes shape);
-/* Marks a relu that is the only reader of y as part of i. */
+/* Marks a relu that is the only reader of y as part of layer i. */
 int gpu_plan_fuse_relu(struct gpu_plan *plan, int i);
-/* Marks the max pool that is the only reader of that relu as part of i, too, and returns the pool;
- * the output of i is not kept. -1: none. */
+/* Marks the max pool that is the only reader of that relu as part of layer i, too, and returns the
+ * pool's index; then the output of i is not kept. -1: no such pool. */
 int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
-int gpu_plan_join_pool(struct gpu_plan *plan, int i);            /* i writes only the maxima */
+int gpu_plan_join_pool(struct gpu_plan *plan, int i); /* layer i writes only the maxima */
 struct gpu_planes gpu_plan_planes(const struct shape *s, int n); /* (n, C, H*W), or (n, F, 1) */
 
-/* Runs the forward of a max pool that is part of the convolution before it (pool.c). bias: applies
- * this bias and the relu to the convolution's output first; NULL: the output already has them. */
+/* Runs the forward of a max pool that is part of the convolution before it (pool.c). bias: this
+ * bias and the relu are first applied to the convolution's output; NULL: the output already has
+ * them. */
 enum status gpu_pool_forward_biased(struct gpu_pass *pass, int i, const float *bias);
 
 /* pass.c */
@@ -175,7 +178,8 @@ enum status gpu_pass_filter_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                  cudnnDataType_t type, const int dims[4],
                                  cudnnFilterDescriptor_t *out);
 enum status gpu_pass_conv_desc(struct gpu_pass *pass, const struct gpu_op *op, const int pad[2],
-                               cudnnConvolutionDescriptor_t *out); /* math type: cuDNN's default */
+                               /* the descriptor's math type is cuDNN's default */
+                               cudnnConvolutionDescriptor_t *out);
 enum status gpu_pass_backend_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                   cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 

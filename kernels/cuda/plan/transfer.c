@@ -6,13 +6,13 @@
  * `loaded`, for which `compute` waits before the layer's forward. Out: at the end of a layer's
  * backward, the event `ready` is recorded on the stream that computed the gradients, `compute` or a
  * branch (branch.h). `down` waits for `ready`, copies, and records the event `copied`. The caller
- * waits for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits
- * for `copied` before it writes the gradients of the next step. If gradients are sent in 16 bits,
- * `down` also rounds each just before its copy.
+ * waits for `copied`, and then moves the staged head and tail to their destinations. `compute`, or
+ * a branch, waits for `copied` before it writes the gradients of the next step. If gradients are
+ * copied in 16 bits, `down` also rounds each gradient just before its copy.
  *
  * If the plan has parts, an event also marks the end of each part's copy, and a kernel before
- * `ready` searches the gradients of a layer for bad values. It writes what it finds to pinned
- * memory, which the host reads behind `ready`, and clears for the next step. */
+ * `ready` searches the gradients of a layer for bad values. It writes its result to pinned memory.
+ * The host reads the result after `ready`, and clears it for the next step. */
 #include "kernels/cuda/plan/transfer.h"
 #include "kernels/cuda/common/finite_kernels.h"
 #include "kernels/cuda/plan/branch.h"
@@ -24,7 +24,7 @@ static size_t grad_size(const struct gpu_plan *plan)
     return plan->cfg.grads16 != NULL ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Returns the destination of the gradient. */
+/* Returns the address on the host to which the gradient is copied. */
 static uint8_t *grad_host(const struct gpu_plan *plan, int param)
 {
     return plan->cfg.grads16 != NULL ? (uint8_t *)plan->cfg.grads16[param]
@@ -65,7 +65,7 @@ done:
     return st;
 }
 
-/* Returns the element behind the part. */
+/* Returns the index of the first element after the part. */
 static int64_t part_end(const struct gpu_plan *plan, const struct gpu_param *p, int64_t part)
 {
     return part + 1 < p->n_parts ? (part + 1) * plan->parts.elems : p->elems;
@@ -220,7 +220,7 @@ done:
     return st;
 }
 
-/* The part of a range [lo, hi) of elements that lies in [first, end), in bytes. */
+/* The elements of a range [lo, hi) that are in [first, end), in bytes. */
 struct cut {
     size_t lo, n;
 };
@@ -232,8 +232,8 @@ static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, siz
     return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
 }
 
-/* Moves the head and tail of elements [lo, hi) of a parameter to staging memory, behind earlier
- * copies from there, and queues their copies to the device. */
+/* Moves the head and the tail of elements [lo, hi) of a parameter to staging memory, after earlier
+ * copies from there have ended, and queues their copies to the device. */
 static enum status upload_staged(struct gpu_plan *plan, const struct gpu_param *p,
                                  const uint8_t *host, int64_t lo, int64_t hi)
 {
@@ -422,8 +422,8 @@ done:
     return st;
 }
 
-/* Copies a parameter to the host, after all queued work. dst may be pinned in part: each piece is
- * copied by itself. */
+/* Copies a parameter to the host, after all queued work. dst may be pinned in part, so head, middle
+ * and tail are copied separately. */
 enum status gpu_transfer_read_param(struct gpu_plan *plan, int param, float *dst)
 {
     enum status st = ST_OK;

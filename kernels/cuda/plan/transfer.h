@@ -14,7 +14,7 @@ enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
 enum status gpu_transfer_upload_part(struct gpu_plan *plan, int param, int64_t part);
 /* Makes `compute` wait for the layer's parameters. */
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
-/* Queues the copies of the layer's gradients behind ready[layer], part by part. */
+/* Queues the copies of the layer's gradients after ready[layer], part by part. */
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer);
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
 /* Waits for one part of a gradient. */
@@ -23,8 +23,8 @@ enum status gpu_transfer_wait_part(struct gpu_plan *plan, int param, int64_t par
  * parts. gpu_transfer_checked waits for it and returns its result (parts_ops.check). */
 enum status gpu_transfer_check(struct gpu_plan *plan, int layer);
 enum status gpu_transfer_checked(struct gpu_plan *plan, int layer, bool *suspect);
-/* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. Element 0 is, or would
- * be, at d. The next function then moves the staged elements. */
+/* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. d: address of element
+ * 0, even if that element is not copied. Afterwards the next function moves the staged elements. */
 enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
                                        int64_t hi);
 void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);

@@ -1,4 +1,4 @@
-/* kernels/cuda/resident/gather.cu - copies a batch out of the data set on the device. Pixels become
+/* kernels/cuda/resident/gather.cu - copies a batch from the data set on the device. Pixels become
  * floats by a true division, as on the CPU.
  *
  * Launch of both kernels: a block of THREADS threads per sample. There are at most 32768 blocks; if

@@ -2,14 +2,15 @@
  *
  * DESIGN. The device counts the steps itself (gpu_tally). From this count the gather kernel derives
  * the next samples, and the update kernel finds the scalars of the optimizer. So each step consists
- * of the same launches and can be captured as one graph. The host sends data that changes in
- * advance: the order of each pass, and the scalars of each run, in a ring with room for all runs
- * that can be queued. A run ends with a copy of count, loss and hits to the host. The very first
- * step is launched kernel by kernel, because libraries initialise themselves in it; then the step
- * is captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds
- * graphs of several steps, which repeat the launches of a step. Each graph is captured when a run
- * first has as many steps. A run always launches the longest graph that fits its remaining steps.
- * If a capture fails, shorter graphs are used. */
+ * of the same launches and can be captured as one graph. The host sends in advance the data that
+ * changes: the order of each pass, and the scalars of each run. A ring holds the scalars of all
+ * runs that can be queued. A run ends with a copy of the count, the loss and the number of correct
+ * samples to the host. The very first step is launched kernel by kernel, because libraries
+ * initialise themselves in it; then the step is captured. If a capture fails, steps are launched
+ * kernel by kernel. TUNING_MULTI_STEP adds graphs of several steps, which repeat the launches of a
+ * step. Each graph is captured when a run has that number of steps for the first time. A run always
+ * launches the longest graph that fits its remaining steps. If a capture fails, shorter graphs are
+ * used. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -41,17 +42,19 @@ struct gpu_resident {
     float *d_slots;
     struct gpu_arena arena; /* holds all device memory below */
 
-    struct gpu_optim_part *parts; /* parts of the parameters, set by `begin`; copied to d_parts */
-    void *pinned;                 /* pinned memory of the three arrays below */
-    uint32_t *item;               /* [n_items] */
-    struct optim_step *scalars;   /* [N_SCALARS] */
-    struct gpu_tally *tallies;    /* [RESIDENT_RUNS] */
+    /* list of the parameters' parts, set by `begin` and copied to d_parts */
+    struct gpu_optim_part *parts;
+    void *pinned;               /* pinned memory of the three arrays below */
+    uint32_t *item;             /* [n_items] */
+    struct optim_step *scalars; /* [N_SCALARS] */
+    struct gpu_tally *tallies;  /* [RESIDENT_RUNS] */
     cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
 
     uint64_t step;           /* number of updates queued */
-    uint64_t n_runs, n_over; /* number of runs queued, and of runs waited for */
-    int has_begun;           /* a step was run */
-    int n_graphs;            /* number of graph_steps that are usable; 0: kernel by kernel */
+    uint64_t n_runs, n_over; /* number of queued runs; number of runs whose end was awaited */
+    int has_begun;           /* true: a step was run */
+    /* number of entries of graph_steps that are usable; 0: steps are launched kernel by kernel */
+    int n_graphs;
     cudaGraphExec_t graph[N_GRAPHS]; /* NULL: not captured */
 };
 
@@ -90,7 +93,8 @@ done:
     return st;
 }
 
-/* Writes the initial state to the device. Parts and tally are copied before this returns. */
+/* Writes the initial state to the device. `parts` and the tally are copied before this function
+ * returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_resident *r, int64_t n_elems)
 {
     enum status st = ST_OK;
@@ -139,7 +143,7 @@ static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
     r->update.scalar = r->d_scalars;
     r->update.n_scalars = N_SCALARS;
     r->update.step = &r->d_tally->step;
-    /* the step is one contribution: it is multiplied by its weight and divided by it, as on the
+    /* the step is one contribution, so it is multiplied by its weight and divided by it, as on the
      * servers */
     r->update.weight = (float)plan->cfg.batch;
     r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
@@ -303,7 +307,7 @@ static int graph_for(struct gpu_plan *plan, int n)
     struct gpu_resident *r = plan->resident;
     if (!r->has_begun)
         return -1;
-    /* before the graph of one step exists, graphs of more steps are not tried */
+    /* while the graph of one step does not exist, graphs of more steps are not tried */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
         steps_capture(plan, 0);
     for (int k = r->n_graphs - 1; k >= 0; k--) {
@@ -317,8 +321,8 @@ static int graph_for(struct gpu_plan *plan, int n)
     return -1;
 }
 
-/* Launches the longest graph of at most n steps, or, without a graph, one step kernel by kernel.
- * *n_done: number of steps launched. */
+/* Launches the longest graph of at most n steps, or, if there is no graph, one step kernel by
+ * kernel. *n_done: number of steps launched. */
 static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
 {
     struct gpu_resident *r = plan->resident;
@@ -330,7 +334,8 @@ static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
     return gpu_check_cuda(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph[k], plan->compute));
 }
 
-/* Sends the scalars of the updates first + 1 .. first + n, which do not wrap around the ring. */
+/* Sends the scalars of the updates first + 1 .. first + n, which must not wrap around the end of
+ * the ring. */
 static enum status scalars_send(struct gpu_plan *plan, uint64_t first, uint64_t n)
 {
     struct gpu_resident *r = plan->resident;
@@ -382,5 +387,6 @@ done:
 
 int gpu_resident_is_graph(const struct gpu_plan *plan)
 {
-    return plan->resident->graph[0] != NULL; /* longer graphs are captured only after this one */
+    /* longer graphs are captured only after the graph of one step */
+    return plan->resident->graph[0] != NULL;
 }

@@ -1,6 +1,6 @@
-/* kernels/cuda/resident/tally.cu - adds the losses and hits of a step in one block: each thread
- * adds every THREADS-th sample, then halves are added to halves, so the order is always the
- * same. */
+/* kernels/cuda/resident/tally.cu - adds the losses and the correct samples of a step in one block:
+ * each thread adds every THREADS-th sample; then the second half of the sums is added to the first
+ * half, repeatedly, so the order is always the same. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"
 

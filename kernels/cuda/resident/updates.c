@@ -1,10 +1,10 @@
 /* kernels/cuda/resident/updates.c - implements kernels/device_updates.h for CUDA.
  *
- * DESIGN. The update runs on `compute`, behind the backward of all layers (branch.h: the last of
- * them has joined all branches) and before the next forward. It only reads the gradients, which
- * `down` copies to the host at the same time. A kernel then computes the digest of each block, and
- * the digests are copied to pinned memory. The scalars of the optimizer lie in pinned memory, too,
- * so an update first waits for the one before. */
+ * DESIGN. The update runs on `compute`, after the backward of all layers (at its end `compute` has
+ * waited for all branches, see branch.h) and before the next forward. It only reads the gradients,
+ * which `down` copies to the host at the same time. A kernel then computes the digest of each
+ * block, and the digests are copied to pinned memory. The scalars of the optimizer are in pinned
+ * memory, too, so an update first waits for the previous one. */
 #include "kernels/cuda/resident/updates.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -22,12 +22,12 @@ struct gpu_updates {
     uint64_t slots_bytes;
     struct gpu_optim_part *d_parts;
     struct optim_step *d_scalars;
-    uint64_t *d_zero, *d_digest; /* d_zero: the kernel's index of the scalars, always 0 */
+    uint64_t *d_zero, *d_digest; /* d_zero: index of the scalars for the kernel, always 0 */
     struct gpu_arena arena;      /* holds all device memory above */
 
     struct gpu_optim_part *parts; /* copied to d_parts */
-    int *first;                   /* [n_params] first part of each parameter */
-    void *pinned;                 /* pinned memory of the two below */
+    int *first;                   /* [n_params] index of each parameter's first part */
+    void *pinned;                 /* pinned memory of the two arrays below */
     struct optim_step *scalars;
     uint64_t *digest; /* [n_parts] */
     cudaEvent_t done; /* the last update's digests are on the host */
@@ -76,7 +76,8 @@ static void kernels_tell(struct gpu_updates *u, const struct device_updates_conf
     u->update.scale = (float)(1.0 / (double)cfg->weight);
 }
 
-/* Sets the slots to zero, and copies the list of parts before this returns. */
+/* Sets the slots to zero, and copies the list of parts. The copy has ended when this function
+ * returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_updates *u)
 {
     enum status st = ST_OK;
