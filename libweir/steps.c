@@ -416,7 +416,8 @@ static bool are_values(const struct weir *w, const float *data, double samples)
     return w->set.own_local_steps && data && samples > 0;
 }
 
-/* Adds one of several parameters that share a chunk. The last one sends the chunk. */
+/* Adds a pushed parameter to the chunk that it shares with other parameters. The last one sends the
+ * chunk. */
 static int send_shared(struct weir *w, int param, const float *data, double samples)
 {
     const struct net_param *p = &w->chunks->params[param];

@@ -166,8 +166,9 @@ int ps_set_up_n_threads(int64_t asked)
     return asked > 0 ? (int)asked : auto_threads();
 }
 
-/* Two cores are left to the message threads and to workers of this host. On 2 cores two threads
- * make updates, since a worker that waits for versions uses no core. */
+/* Returns the number of threads for updates, which leaves two cores to the message threads and to
+ * workers of this host. On 2 cores two threads make updates, since a worker that waits for versions
+ * uses no core. */
 int ps_set_up_n_update_threads(int64_t asked)
 {
     int cores = cores_usable().n;

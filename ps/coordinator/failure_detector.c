@@ -170,8 +170,8 @@ static bool has_never_joined(const struct coordinator_state *c, const struct coo
            c->plan_step < c->train_steps;
 }
 
-/* Returns true if the worker's time has run out; otherwise requests a step for the time when it
- * does. */
+/* Returns true if the worker's time has run out; otherwise requests a coordinator_step() for the
+ * time when it runs out. */
 static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
                     struct coordinator_out *out)
 {

@@ -54,7 +54,7 @@ struct ps_region_config {
     /* settings of that optimizer; < 0: chosen by the model's size */
     double outer_rate, outer_momentum;
     enum dtype push_dtype, version_dtype; /* formats of the exchange with the parent */
-    bool wire_auto;         /* the parent's job chooses the formats by its slowest line */
+    bool wire_auto;         /* the parent's job chooses the formats by its slowest connection */
     int step_ms;            /* duration of a step that wire_auto assumes */
     int64_t parent_timeout; /* limit in seconds on a wait for the parent; 0: none */
     const char *folder;     /* folder of checkpoints, borrowed to the program's end; NULL: none */

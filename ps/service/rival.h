@@ -26,8 +26,8 @@ enum {
 
 enum rival_verdict {
     RIVAL_NONE,  /* no other known process is this member */
-    RIVAL_WAITS, /* another process is this member, and may be dead */
-    RIVAL_LATE,  /* another process is this member, and lives */
+    RIVAL_WAITS, /* another process is recorded as this member, and may be dead */
+    RIVAL_LATE,  /* another process is recorded as this member, and is alive */
 };
 
 /* Returns true if another process than `incarnation` is recorded as `m` and was present, or

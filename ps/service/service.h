@@ -70,8 +70,8 @@ static inline int64_t service_steps_made(const struct service_stats *s)
 struct generation_state {
     uint64_t generation; /* generation in force here; 0: none yet */
     uint64_t ps0;        /* incarnation of the ps 0 that made the plan in force */
-    /* At ps 0: highest generation of another ps 0 that a worker reported and that this one's
-     * plan did not exceed; 0: none. */
+    /* At ps 0: highest generation of another ps 0 that a worker reported and that was not below the
+     * plan of this ps 0; 0: none. */
     uint64_t claim;
     bool stopped; /* chunks do not change any more */
     /* Lowest and highest version here; lowest is -1 while a chunk has none, and train_steps if

@@ -31,8 +31,8 @@ void answer_defer(struct chunk_state *c, const struct arrival *a);
  * version that is not to be sent yet, or adds the samples. */
 void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                   struct store_answer *answer);
-/* Answers TAKEN if the sender of a push requests that and still waits. Called without the chunk's
- * lock. */
+/* Answers TAKEN (the sender may reuse its buffer) if the sender of a push requests that and still
+ * waits. Called without the chunk's lock. */
 void answer_taken(struct chunk_state *c, const struct arrival *a, struct store_answer *answer);
 /* Sends every answer that is due at this chunk. Called without the chunk's lock. */
 void answer_owed(struct store *s, struct chunk_state *c);

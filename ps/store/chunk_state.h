@@ -59,7 +59,7 @@ struct chunk_state {
     enum chunk_pending pending;
     double squares;
     float rate;      /* factor of the learning rate for the next version, once n_counted > 0 */
-    int rate_member; /* member whose contribution set it */
+    int rate_member; /* member whose contribution has set `rate` */
     struct chunk_version next;
     struct chunk_update update;
     struct waiter *waiters; /* [n_members] */
@@ -86,7 +86,7 @@ struct store {
     struct chunk_state *owned;
     int *shelf_of;       /* [n_chunks] index in owned; -1: not owned */
     int *fragment;       /* [n_chunks] fragment; NULL: each chunk has a turn in each step */
-    struct buf *nothing; /* no bytes: the payload of a version that was kept */
+    struct buf *nothing; /* empty buffer: payload of a version that equals the one before */
     _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */
     _Atomic bool *left;            /* [n_members] the member has left at some time; never cleared */
     _Atomic bool hold_last;        /* the last version is made, but not sent in answer to pushes */

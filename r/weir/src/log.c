@@ -37,7 +37,8 @@ SEXP r_log(SEXP level)
 
 SEXP r_lines(void)
 {
-    /* A copy, because R's functions may jump out of this one, which must not hold the lock then. */
+    /* Copies of the lines: R's functions may jump out of this function, so it releases the lock
+     * before it calls them. */
     static char copy[LINES][LINE_BYTES];
     int level[LINES];
     pthread_mutex_lock(&lines_lock);
