@@ -76,7 +76,8 @@ static const char *parse_stem(const char *text, struct checkpoint_id *id)
     return rest;
 }
 
-/* Returns true if the end of a name is `own`, or (*temporary) that of an unfinished `own`. */
+/* Returns true if the name ends with `own`, or if it is the temporary name of an unfinished file
+ * (*temporary is set) whose final name ends with `own`. */
 static bool is_own(const char *end, const char *own, bool *temporary)
 {
     size_t n = strlen(own), length = strlen(end);

@@ -116,7 +116,7 @@ enum status checkpoint_restore_read_average(const struct checkpoint_restore *r, 
     return read_slot(r, has ? job_n_slots(&r->m->job) - 1 : -1, first, n, out, &version);
 }
 
-/* Returns the lowest count of those elements, at most `most`. */
+/* Returns the lowest number of idle updates of those elements, at most `most`. */
 static uint64_t lowest_idle(const struct checkpoint_restore *r, int64_t first, int64_t end,
                             uint64_t most)
 {

@@ -374,7 +374,7 @@ enum status checkpoint_retention_sweep(const char *folder, const struct checkpoi
     if (what->owner)
         TRY(checkpoint_folder_still_owner(folder, what->owner));
     TRY(remove_marked(&l));
-    st_orphans = remove_orphans(&l, what); /* files of the removed manifests */
+    st_orphans = remove_orphans(&l, what); /* removes the files of the removed manifests */
     st = st_pointer == ST_OK ? st_orphans : write_pointer(&l);
 done:
     free_listing(&l);

@@ -213,8 +213,9 @@ static const char *first_not_finite(const struct chunks *chunks, const struct ne
     return NULL;
 }
 
-/* Checks that all values and slots are finite. Training cannot resume from other values, and the
- * file would be newer than one from which it can. ST_INVALID: logged, with the parameter. */
+/* Checks that all values and slots are finite. Training cannot resume from values that are not
+ * finite, and this file would be newer than a file from which training can resume. ST_INVALID:
+ * logged, with the parameter. */
 static enum status check_finite(const struct checkpoint_shard_file *cp,
                                 const struct checkpoint_shard_chunk *list, int n)
 {

@@ -18,7 +18,7 @@ static void set_bit(unsigned char *bits, int i, int on)
     bits[i / 8] = (unsigned char)((bits[i / 8] & ~(1 << (i % 8))) | (on ? 1 << (i % 8) : 0));
 }
 
-/* Finds a server that misses the worker, from the reports of all servers. */
+/* Finds a server that misses the worker (has no stream to it), from the reports of all servers. */
 static void update_missed(struct coordinator_state *c, int worker)
 {
     struct coordinator_worker *w = &coordinator_workers(c)[worker];

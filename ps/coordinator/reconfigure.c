@@ -62,7 +62,8 @@ static bool can_plan(const struct coordinator_state *c)
 }
 
 /* Returns true if the epoch was raised above that of this generation: a worker or server was in a
- * generation of another ps 0 that is not below this one, and cannot enter this one. */
+ * generation of another ps 0 whose number is not below this one's, and cannot enter this
+ * generation. */
 static bool is_outranked(const struct coordinator_state *c)
 {
     return c->generation && term_epoch(c->generation) < c->recorded;

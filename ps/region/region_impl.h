@@ -51,7 +51,7 @@ struct ps_region {
     bool ended; /* the exchange has ended, with success or not */
     /* Time without the parent after which the exchange was cancelled; 0: it was not. */
     int64_t silent_s;
-    int64_t stuck_at; /* version of the region that waited then; -1: it had no values */
+    int64_t stuck_at; /* version that waited at that time; -1: the region had no values */
     /* Nonzero: a gate was passed without an answer. Each version waits for drift_thread, or for
      * the answer. */
     int is_alone;

@@ -116,7 +116,7 @@ enum status generation_begin(struct service *s, const struct net_plan *plan,
 /* Cancels the fetch of chunks for this generation, if generation_begin makes one now or later: it
  * then returns ST_CANCELLED. UINT64_MAX: cancels every later generation. Any thread may call it. */
 void generation_cancel(struct service *s, uint64_t generation);
-/* Releases the earlier runs; all servers are in the generation. */
+/* Releases the earlier runs. Called once all servers are in the generation. */
 void generation_settle(struct service *s, uint64_t generation);
 /* Returns copies of the plan's members, in its order, and of the joiners that asked in the last
  * seconds (at ps 0). The caller frees both. ST_NOMEM. */

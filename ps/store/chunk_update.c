@@ -119,7 +119,8 @@ size_t chunk_update_run(struct store *s, struct chunk_state *c, const struct buf
     const struct ps_term *came = c->sum.arrived >= 0 ? &c->sum.terms[c->sum.arrived] : NULL;
     size_t bad = SIZE_MAX;
     prepare(s, c, base, 1, next);
-    if (next->slots && next->slots == c->present.slots && came) /* the pass overwrites them */
+    /* the pass overwrites the slots in place */
+    if (next->slots && next->slots == c->present.slots && came)
         bad = payload_first_above(&came->payload, c->sum.dtype, c->n, came->limit);
     if (bad == SIZE_MAX)
         bad = run(s, c, begin_turn(s, c), &next->crc32c);
