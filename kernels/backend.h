@@ -101,8 +101,8 @@ struct backend {
      * layer's backward, if the layer or one before it has parameters. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
     /* Returns the gradient with respect to the output of a layer that another plan computes, summed
-     * over this plan's layers that read it, after their backwards. Only where set_output_grad
-     * is. */
+     * over this plan's readers of it, after their backwards. The other plan adds it by
+     * set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
     /* Optional. If it is NULL, the gradients are on the host when backward returns. Otherwise

@@ -13,7 +13,7 @@ static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
                                                [LAYER_LAYER_NORM] = 2,
                                                [LAYER_EMBEDDING] = 1};
 
-/* Returns the smallest number of parameters of a layer of this kind, which has no optional bias. */
+/* Returns the number of parameters of a layer of this kind if it has no optional bias. */
 static int fewest_params(enum layer_kind kind)
 {
     bool has_bias = kind == LAYER_CONV2D || kind == LAYER_DENSE;

@@ -1,6 +1,6 @@
 /* worker/shutdown.c - handles SIGINT and SIGTERM in a thread of its own. A worker with servers
- * leaves the job in order; a worker alone stops between two steps. Each phase has a limit, after
- * which the process exits. See worker.h. Locks: the worker's. */
+ * leaves the job in order; a worker without servers stops between two steps. Each phase has a
+ * limit, after which the process exits. See worker.h. Locks: the worker's. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "worker/worker.h"

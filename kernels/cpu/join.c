@@ -79,7 +79,7 @@ static enum status add_backward(struct cpu_pass *pass, int i)
 const struct cpu_kind cpu_add = {add_plan_forward, add_plan_backward, NULL, add_forward,
                                  add_backward};
 
-/* ---- concat: a row holds the channels of a sample one behind the other ---- */
+/* ---- concat: a row holds the channels of a sample, one after the other ---- */
 
 static const struct shape *input_shape(const struct cpu_pass *pass, const struct layer *l, int k)
 {

@@ -40,7 +40,7 @@ const char *dtype_name(enum dtype d)
     return (unsigned)d < DTYPE_N_KINDS ? names[d] : "unknown";
 }
 
-/* Returns the bits of an integer format, 0 for other formats. */
+/* Returns the number of bits of a value in an integer format; 0 for other formats. */
 static int quant_bits(enum dtype d)
 {
     return d == DTYPE_INT8 ? 8 : d == DTYPE_INT4 ? 4 : 0;

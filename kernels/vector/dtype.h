@@ -16,7 +16,7 @@ const char *dtype_name(enum dtype d); /* "fp32" */
 /* Parses one name, such as "int8", for both *first and *second, or two names, such as "int8,fp32".
  * Returns 0 if the text is not valid. */
 int dtype_read_two(const char *text, enum dtype *first, enum dtype *second);
-/* Returns the bytes of n elements. */
+/* Returns the number of bytes in which n elements are encoded. */
 size_t dtype_bytes(enum dtype d, size_t n);
 /* Returns the number of elements in a block: 1, or DTYPE_BLOCK_MAX. Each block can be decoded
  * separately. */

@@ -1,6 +1,6 @@
 /* kernels/vector/optim_schedule.h - the schedules by which the learning rate changes. The settings
  * are those of struct optim_config (optim.h), which also has the function that computes the rate.
- * Owns: nothing. Threads: values. Errors: none. */
+ * Owns: nothing. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_OPTIM_SCHEDULE_H
 #define KERNELS_VECTOR_OPTIM_SCHEDULE_H
 

@@ -14,7 +14,7 @@
 
 enum { QUANT_BLOCK = 256, QUANT_BLOCK_BYTES_MAX = 4 + QUANT_BLOCK };
 
-/* Returns the bytes of n values in `bits` (8 or 4). */
+/* Returns the number of bytes in which n values of `bits` bits (8 or 4) are encoded. */
 size_t quant_bytes(int bits, size_t n);
 /* Encodes n floats to dst, which has quant_bytes at any alignment and overlaps no other argument.
  * Integers are rounded to the nearest, ties to even, and are at most 127 in int8, 7 in int4.

@@ -15,7 +15,7 @@
 
 enum { TOPK_BLOCK = 256, TOPK_SHARE = 32 };
 
-size_t topk_bytes(size_t n); /* returns the bytes of n encoded values */
+size_t topk_bytes(size_t n); /* returns the number of bytes of n encoded values */
 /* Encodes n floats to dst, which has topk_bytes at any alignment and overlaps no other argument.
  * residual: as for quant_encode; it receives the values that are not kept, and the rounding errors
  * of bf16. Values that are not finite count as the largest. */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The comment of each kind lists the fields of struct session_event that are set. */
 enum session_event_kind {
     EVENT_START,
     /* link, answer, generation (RETRY: 0, or the server's); if the server admits this member also
@@ -53,6 +54,7 @@ struct session_event {
     int busy, received, soon, done, failed;
 };
 
+/* The comment of each kind lists the fields of struct session_action that are set. */
 enum session_action_kind {
     ACTION_JOIN,   /* link, generation (newest that is known), ps0, member */
     ACTION_OPEN,   /* link, generation, rank, first: open the stream */

@@ -23,8 +23,8 @@
 #include <stdbool.h>
 
 struct net_server;
-struct net_stream; /* Exchange call; lives until stream_closed has returned and all references
-                      are released */
+/* Exchange call; exists until stream_closed has returned and all references are released */
+struct net_stream;
 
 struct net_server_handler {
     void *ctx;

@@ -45,7 +45,7 @@ struct net_param {
     const char *name;
     struct shape shape;
     enum net_param_rule rule;
-    float keep; /* PARAM_AVERAGE: share of the old value that a step keeps, 0..1 */
+    float keep; /* PARAM_AVERAGE: fraction of the old value that a step keeps, 0..1 */
     /* PARAM_TRAINED: the optimizer's factors for this parameter are set; otherwise they are 1, and
      * chunks_create fills them */
     bool has_factors;

@@ -49,8 +49,9 @@ struct net_job {
     float delay_compensation;             /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* dtypes of contributions and of versions */
     bool wire_auto; /* both dtypes are only a member's proposal; it uses those of the servers */
-    double validation_split; /* held-out share of the training set, chosen by the seed; below 1 */
-    int batch;               /* samples of one member's contribution; 0: unset */
+    /* fraction of the training set that is held out, by the seed; below 1 */
+    double validation_split;
+    int batch;        /* samples of one member's contribution; 0: unset */
     int local_steps;  /* a member's own steps per contribution, which is then the change (old minus
                          new); 1 or less: the contribution is a gradient */
     int outer_unsaid; /* bits of enum job_outer (job_steps.h); only in a member's job */

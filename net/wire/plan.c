@@ -109,9 +109,9 @@ int net_plan_server(const struct net_plan *p, const char *addr)
     return hosts_find(&p->servers, addr);
 }
 
-/* Computes the number of contributions before `step`. In lockstep all members contribute to each
- * version. Otherwise a version has job_aggregate() contributions, and the servers assign the exact
- * samples. */
+/* Adds to p->position the samples of all contributions since p->step. In lockstep all members
+ * contribute to each version. Otherwise a version has job_aggregate() contributions, and the
+ * servers assign the exact samples. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step)
 {
     bool lockstep = job_in_lockstep(&p->job);

@@ -12,7 +12,7 @@
 #include "worker/checkpoint/alone_folder.h"
 
 struct alone_writer_config {
-    struct alone_folder_config folder; /* its pointers are borrowed while the writer lives */
+    struct alone_folder_config folder; /* its pointers are borrowed while the writer exists */
     int64_t save_steps;                /* steps between two checkpoints; 0: none by steps */
     int64_t save_ms;                   /* time between two checkpoints; 0: none by time */
     int keep;                          /* 0: all */

@@ -1,5 +1,5 @@
 /* worker/data/data_csv_impl.h - shared by data_csv*.c: the text, and the role of each column.
- * Owns:    see data_csv_decode. Threads: none. Errors: as in data_csv.h. */
+ * Owns:    see data_csv_decode. Threads: one at a time. Errors: as in data_csv.h. */
 #ifndef WORKER_DATA_DATA_CSV_IMPL_H
 #define WORKER_DATA_DATA_CSV_IMPL_H
 #include "worker/data/data_csv.h"
@@ -88,8 +88,8 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c);
 /* Counts the columns with this name that no flag ignores, in this file and in the training file. */
 void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
                           int64_t *trained);
-/* Returns the first feature with this name that no earlier call has returned and that may have this
- * role letter of the training file; -1: none. */
+/* Returns the first feature with this name that no earlier call has returned and that may have the
+ * role of this letter in the training file; -1: none. */
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
                             size_t n, char role);
 

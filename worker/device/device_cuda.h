@@ -3,7 +3,7 @@
  * interprets CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. The library is a part of the driver, not
  * of the CUDA toolkit. It is loaded at the first call and never unloaded. No context is created, so
  * no memory of a GPU is used.
- * Threads: none. Errors: none logged: a machine without a GPU is no error. */
+ * Threads: one at a time. Errors: none logged: a machine without a GPU is no error. */
 #ifndef WORKER_DEVICE_DEVICE_CUDA_H
 #define WORKER_DEVICE_DEVICE_CUDA_H
 #include "worker/device/device_info.h"

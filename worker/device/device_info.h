@@ -1,7 +1,7 @@
 /* worker/device/device_info.h - identity, load and health of one GPU, as plain values. A GPU is
  * identified by its UUID or its PCI address, never by an index of NVML: NVML numbers all GPUs, in
  * the order of their bus addresses, but CUDA numbers only the visible ones, in another order.
- * Threads: none. Errors: none. */
+ * Threads: plain values without a lock. Errors: none. */
 #ifndef WORKER_DEVICE_DEVICE_INFO_H
 #define WORKER_DEVICE_DEVICE_INFO_H
 #include "member/device_lock.h"

@@ -2,7 +2,7 @@
  * has the form of TensorFlow's device_lib.list_local_devices. JSON is one object with identity,
  * load, health and reservations of each device, and the reason why --gpus=auto would not choose it.
  * The memory shown is what a worker with the same flags may use.
- * Threads: none. Errors: ST_IO, ST_NOMEM; logged. */
+ * Threads: only the main thread. Errors: ST_IO, ST_NOMEM; logged. */
 #ifndef WORKER_DEVICE_DEVICE_LIST_H
 #define WORKER_DEVICE_DEVICE_LIST_H
 #include "base/status.h"

@@ -18,7 +18,7 @@
  * simultaneously. A GPU that the user names is used even if another process has reserved it, with a
  * warning.
  * Owns:    the reservations in struct devices, until devices_release or the process's exit.
- * Threads: none.
+ * Threads: only the main thread.
  * Errors:  ST_INVALID, ST_NOT_FOUND, ST_BUSY, ST_CANCELLED (by pause); logged, except for the
  *          last. */
 #ifndef WORKER_DEVICE_DEVICES_H

@@ -199,8 +199,8 @@ static void log_more(const struct devices_request *r, const struct device_scan *
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
-/* Sorts the GPUs by CUDA's numbers, because the first GPU becomes that of the worker's first
- * tower. */
+/* Sorts the GPUs by CUDA's numbers, because a tower that spans several GPUs counts the first one as
+ * its own device. */
 static void sort_gpus(struct devices *d)
 {
     for (int i = 1; i < d->n; i++)

@@ -14,7 +14,7 @@ struct event_graph_source {
     const struct model *model;
     const struct tower_plan *towers;
     int task;      /* index of this worker */
-    int n_servers; /* number of servers; 0: the worker is alone */
+    int n_servers; /* number of servers; 0: the worker trains without servers */
     /* worker without servers: parameters are updated on the host, on whatever device their layers
      * are computed */
     int params_on_host;

@@ -408,7 +408,7 @@ static enum status check_checkpoints(struct options *o)
 /* Flags that are refused with --gpus=none. The GPUs of --gpus=auto are unknown here. */
 static const char for_gpus[] =
     "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
-/* Flags without effect in a worker alone. */
+/* Flags without effect in a worker without servers. */
 static const char for_exchange[] =
     "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate outer_momentum tls_cert tls_key tls_ca token_file";
 /* Flags without effect with --evaluate and --predict. */

@@ -6,7 +6,7 @@
  * towers all other samples. The numbers of samples of two GPU towers, or of two CPU towers, differ
  * by at most one; if cpu_batch is 0, those of any two towers. The division does not change which
  * samples the worker reads (I6).
- * Threads: none.
+ * Threads: only the main thread.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
 #define WORKER_PLACE_TOWER_PLAN_H

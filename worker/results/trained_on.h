@@ -12,7 +12,7 @@
  * The manifest of a checkpoint has all of these except `interrupted` in one JSON object. In
  * addition the servers record themselves: sample, labels, path, the checksum of the class names,
  * and whether columns were standardized.
- * Owns:    the names. Threads: values.
+ * Owns:    the names. Threads: plain values without a lock.
  * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize are damaged, or a list of names is above
  *          1 MB; logged. Files that cannot be read are ignored here: the code that loads the
  *          parameters reports them. */

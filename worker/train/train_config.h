@@ -1,5 +1,5 @@
 /* worker/train/train_config.h - the configuration of a trainer and its towers. Owns: nothing.
- * Threads: values. Errors: none. */
+ * Threads: plain values without a lock. Errors: none. */
 #ifndef WORKER_TRAIN_TRAIN_CONFIG_H
 #define WORKER_TRAIN_TRAIN_CONFIG_H
 #include "member/updates.h"

@@ -267,7 +267,7 @@ static int64_t splits_of(const struct gpu_conv_first *c)
 
 /* Adds one sample to the sums. sum[.][TAPS]: gradient of the bias. dy: gradient of the block's
  * first filter. If the output has an odd number of rows, the last row is combined with a row of
- * zeros. So an input that is not finite also makes some sums NaN to which it should not
+ * zeros. So an input that is not finite also makes some sums NaN to which it does not
  * contribute. */
 template <int K, int S, int GROUP>
 static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,

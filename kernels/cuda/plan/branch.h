@@ -27,7 +27,7 @@ enum status gpu_branch_plan(struct gpu_plan *plan);
 /* Creates the second lane. Called when the arena is bound. */
 enum status gpu_branch_create(struct gpu_plan *plan);
 void gpu_branch_destroy(struct gpu_plan *plan);
-/* waits until the work of both lanes has ended */
+/* waits until the second lane's work has ended */
 enum status gpu_branch_finish(const struct gpu_plan *plan);
 
 /* Makes `compute` wait for the branches that read memory that the layer's backward writes. This is
