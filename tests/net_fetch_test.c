@@ -378,7 +378,7 @@ static void assert_explained(uint8_t *data, size_t bytes)
         free(reply.data);
     }
     assert_int_equal(st, ST_UNAVAILABLE);
-    assert_non_null(strstr(why, "too many unread answers"));
+    assert_non_null(strstr(why, "too many answers that clients have not read"));
     net_unary_destroy(u);
 }
 

@@ -222,7 +222,7 @@ static void unsuitable_targets_refused(void **state)
     check_said(open_part(f, "train", &d), ST_CORRUPT,
                "target 1 of sample 2 is nan, which is not finite");
     save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", damaged, sizeof damaged);
-    check_said(open_part(f, "train", &d), ST_CORRUPT, "floats of (n) or (n, targets)");
+    check_said(open_part(f, "train", &d), ST_CORRUPT, "floats of shape (n) or (n, targets)");
     save_npy(f, "train-labels.npy", "|u1", "(6, 2)", classes, sizeof classes);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "an array of (6, 2) of uint8");
     save_npy(f, "train-labels.npy", "<f4", "(24,)", damaged, sizeof damaged);

@@ -418,7 +418,7 @@ static void compare_standard(const struct worker *w, const struct trained_on *wa
         return;
     if (here != there)
         LOG_W(
-            "--init=%s: was trained %s --standardize, but this job runs %s it: the columns have another scale than in training; %s the flag if its samples were like these",
+            "--init=%s: was trained %s --standardize, but this job runs %s it: the columns have another scale than in training; if that training's samples had the same units as this job's, %s --standardize",
             w->opt.init, there ? "with" : "without", here ? "with" : "without",
             there ? "add" : "remove");
     else if (here && was->standard.n > 0 && !dataset_standard_same(is, &was->standard))

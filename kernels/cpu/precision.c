@@ -49,6 +49,6 @@ void cpu_precision_log(const struct cpu_plan *plan)
         at += (size_t)written < sizeof names - at ? (size_t)written : 0;
     }
     LOG_I(
-        "CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; chosen by their shapes",
+        "CPU: --precision=bf16: %d of %d dense and convolution layers compute in bf16%s%s; Weir chose them by their shapes",
         n, n_products, n > 0 ? ": " : "", names);
 }

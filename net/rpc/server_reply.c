@@ -115,7 +115,8 @@ bool server_reply_count(struct server_call *c, size_t bytes)
     }
     if (!fits)
         grpc_call_cancel_with_status(c->call, GRPC_STATUS_UNAVAILABLE,
-                                     "the server has too many unread answers", NULL);
+                                     "the server holds too many answers that clients have not read",
+                                     NULL);
     return fits;
 }
 

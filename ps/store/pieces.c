@@ -96,7 +96,8 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     bool pulls = piece->kind == PIECE_PULL || piece->kind == PIECE_PULL_AVERAGE;
     size_t want = pulls || is_empty ? 0 : dtype_bytes(dtype, c->n);
     if (!pulls && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
-        answer_refuse(answer, "a server accepts no piece of kind %d", (int)piece->kind);
+        answer_refuse(answer, "unknown kind of piece: %d; there are push, pull and init",
+                      (int)piece->kind);
     else if (piece->dtype != dtype)
         answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
                       (int)piece->dtype, dtype_name(dtype));

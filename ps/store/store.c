@@ -32,8 +32,9 @@ static enum status check_memory(const struct store_config *cfg, int *n_owned)
     double limit = (double)cfg->max_bytes;
     if (model <= limit && tables <= limit)
         return ST_OK;
-    LOG_E("a model of %.0f bytes here (and tables of %.0f) exceeds --max_model_bytes=%.0f", model,
-          tables, limit);
+    LOG_E(
+        "this server's chunks need %.0f bytes, and its records of contributions %.0f; each of the two may need at most --max_model_bytes=%.0f",
+        model, tables, limit);
     return ST_RANGE;
 }
 

@@ -135,7 +135,7 @@ class Split(fake_gpus.Machine):
         flags = harness.read_text("/proc/cpuinfo")
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
-        self.assertIn("--precision=bf16: 1 of 1 layers with products multiply in bf16: fc;",
+        self.assertIn("--precision=bf16: 1 of 1 dense and convolution layers compute in bf16: fc;",
                       self.in_bf16())
 
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")

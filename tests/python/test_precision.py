@@ -45,7 +45,7 @@ class Precision(harness.Test):
         exact, _ = self.train("fp32")
         runs = [self.train("bf16-%d" % i, *BF16) for i in range(2)]
         for summary, said in runs:
-            self.assertRegex(said, "bf16: 2 of 5 layers with products multiply in bf16: ")
+            self.assertRegex(said, "bf16: 2 of 5 dense and convolution layers compute in bf16: ")
             self.assertAlmostEqual(exact["loss"], summary["loss"], delta=0.05)
         shas = [s["parameters_sha256"] for s, _ in runs]
         self.assertEqual(shas[0], shas[1])

@@ -36,8 +36,8 @@ class Rounding(harness.Test):
         job = self.started_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
         job.finish()
         for worker in job.workers:
-            self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"
-                             r".*, as measured")
+            self.assertRegex(worker.output(), r"bf16: \d of 5 dense and convolution layers "
+                             r"compute in bf16.*, as measured")
 
     def test_first_worker_decides_layers(self):
         _, want = self.train([CHOICES[0], CHOICES[0]])
@@ -79,7 +79,7 @@ class Rounding(harness.Test):
         job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[*FLAGS, "--train_steps=1"])
         argv = [harness.program("worker"), *job.flags]
         none = self.start("none", [*argv, "--bf16_layers=none"])
-        self.assertIn("0 of 5 layers with products multiply in bf16", none.wait_output())
+        self.assertIn("0 of 5 dense and convolution layers compute in bf16", none.wait_output())
         for bad in ("c4", "c3,", "s2", ""):
             wrong = self.start("wrong", [*argv, "--bf16_layers=" + bad])
             self.assertIn("is not a convolution or dense layer of model",

@@ -55,7 +55,7 @@ static enum status check_file(const struct data_file *f)
 {
     if (f->n == 0 || f->n % RECORD_BYTES != 0) {
         LOG_E(
-            "%s: has %llu bytes, but CIFAR-10's records have %d each: it is cut short or no such file",
+            "%s: has %llu bytes, but CIFAR-10's records have %d each: the file is incomplete, or not a CIFAR-10 file",
             f->path, (unsigned long long)f->n, RECORD_BYTES);
         return ST_CORRUPT;
     }

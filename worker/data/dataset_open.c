@@ -90,7 +90,7 @@ static enum status check_labels(const struct source *s)
         return ST_OK; /* targets */
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
         LOG_E(
-            "%s: holds an array of %s of %s, but labels are one whole number for each sample, or floats of (n) or (n, targets): are the files swapped, or is the flag that names the labels missing? Of one-hot rows save labels.argmax(axis=1)",
+            "%s: holds an array of %s of %s, but labels are one whole number for each sample, or floats of shape (n) or (n, targets): are the files swapped, or is the flag that names the labels missing? If the labels are one-hot rows, save labels.argmax(axis=1)",
             path, shape, data_array_type_name(a->type));
         return ST_CORRUPT;
     }

@@ -167,7 +167,7 @@ void rounding_log(const struct model *m, const uint8_t *rounded, const char *whe
             snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", m->layers[i].name);
         at += (size_t)written < sizeof names - at ? (size_t)written : 0;
     }
-    LOG_I("CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s, %s", n,
+    LOG_I("CPU: --precision=bf16: %d of %d dense and convolution layers compute in bf16%s%s, %s", n,
           n_products, n > 0 ? ": " : "", names, whence);
 }
 
