@@ -14,7 +14,8 @@ uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n);
 struct digest_sha256;
 enum status digest_sha256_create(struct digest_sha256 **out);
 void digest_sha256_update(struct digest_sha256 *d, const void *data, size_t n);
-void digest_sha256_hex(struct digest_sha256 *d, char hex[65]); /* ends the digest */
-void digest_sha256_destroy(struct digest_sha256 *d);           /* NULL is fine */
+/* ends the digest and writes it as text */
+void digest_sha256_hex(struct digest_sha256 *d, char hex[65]);
+void digest_sha256_destroy(struct digest_sha256 *d); /* NULL is fine */
 
 #endif

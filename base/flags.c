@@ -23,7 +23,7 @@ enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
 /* Data that outlive a parse: the values of string flags point into `args`, and flags_dump compares
  * values with `defaults`. */
 static struct {
-    char **args; /* canonical argv, n_args strings */
+    char **args; /* argv in canonical form, n_args strings */
     int n_args;
     const char **words; /* words that are not flags; point into the caller's argv */
     int n_words;

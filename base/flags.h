@@ -35,7 +35,7 @@ struct flag {
 
 /* Names by which users of other software may call one of Weir's flags. */
 struct flag_foreign {
-    const char *names; /* names with spaces between them */
+    const char *names; /* names, separated by spaces */
     /* our flag with the same meaning, if the program has it; NULL: the names are not accepted */
     const char *ours;
     const char *text; /* follows "unknown flag --name: "; one sentence with the fix */

@@ -19,7 +19,7 @@ static bool is_ours;
 static struct {
     char line[512];
     int seconds;           /* time after which the process is ended; 0: not set */
-    _Atomic int exit_code; /* -1: not set */
+    _Atomic int exit_code; /* exit code to end with; -1: not set */
 } overdue = {.exit_code = -1};
 
 void process_set_up(void)

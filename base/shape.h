@@ -7,7 +7,7 @@
 enum { SHAPE_MAX_DIMS = 6 };
 
 struct shape {
-    int n_dims; /* 0: a scalar */
+    int n_dims; /* number of dimensions; 0: a scalar */
     int64_t dim[SHAPE_MAX_DIMS];
 };
 

@@ -134,7 +134,7 @@ struct gate {
 
 struct probe {
     pthread_t thread;
-    pid_t tid; /* valid after the thread has ended */
+    pid_t tid; /* kernel's id of the thread; valid after the thread has ended */
     struct gate *gate;
 };
 

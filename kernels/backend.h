@@ -66,7 +66,7 @@ struct backend {
     const char *description; /* static text, such as "oneDNN v2.6.3, AVX-512" */
     int grads16;             /* supports backend_plan_config.grads16 */
     int (*n_devices)(void);
-    int (*has_precision)(enum backend_precision precision); /* true on all devices; NULL: always */
+    int (*has_precision)(enum backend_precision precision); /* true if all devices support it */
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);

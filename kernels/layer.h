@@ -49,13 +49,13 @@ struct layer {
     char name[64];
     /* shapes (C,H,W) or (F) of the first input and of the output, without the batch */
     struct shape in, out;
-    int kernel[2], stride[2]; /* conv, pools: height, width */
+    int kernel[2], stride[2]; /* height and width, of convolutions and pools */
     /* conv, pools: padding before and after the image along each axis (conv: zeros; pools: cells
      * that do not count) */
     int pad_lo[2], pad_hi[2];
     /* dropout: fraction of the units that are set to 0; other units are divided by 1-rate */
     float rate;
-    float epsilon; /* batch norm, layer norm */
+    float epsilon; /* epsilon of batch norm and layer norm */
     int n_params;
     /* indices of the layer's parameters. conv, dense: weights, then an optional bias; batch norm:
      * gamma, beta, running mean, running variance; layer norm: gamma, beta; embedding:

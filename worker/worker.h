@@ -26,7 +26,7 @@
 struct worker {
     struct options opt;
     char host[MEMBER_IDENTITY_HOST_BYTES];       /* name of this host */
-    char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host name and process */
+    char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* name of this host and number of this process */
     struct net_status joined; /* --join: status of the job before this worker joined */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX];  /* CUDA's numbers of the chosen GPUs */
@@ -38,7 +38,7 @@ struct worker {
     struct placement *placement;
     struct batch_split *split;
     struct chunks *chunks;
-    struct dataset *train, *test, *validation; /* test, validation: NULL: none */
+    struct dataset *train, *test, *validation; /* test and validation may be NULL */
     struct validation validated;
     struct updates watched;     /* copy of `updates`; the object `waiting` observes its waits */
     struct job_data data;       /* description of the data for the servers */
@@ -79,7 +79,7 @@ struct worker {
     bool trained;         /* training is over: all steps are done, or the worker has left */
     bool stepped;         /* the trainer computes no further step */
     bool stopped;         /* the job was stopped on request before its last step */
-    _Atomic bool is_torn; /* training was stopped inside a step */
+    _Atomic bool is_torn; /* training was stopped within a step, so parameters are from two steps */
     bool done;            /* the main thread does not need the signal thread any more */
 };
 

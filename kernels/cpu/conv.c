@@ -6,7 +6,7 @@
 
 struct conv {
     dnnl_primitive_desc_t forward_desc;
-    dnnl_data_type_t type;            /* type of the factors; sums are floats */
+    dnnl_data_type_t type;            /* type of the factors that are multiplied; sums are floats */
     struct cpu_tensor src;            /* input in the format that the forward requires */
     struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;

@@ -9,7 +9,7 @@
 
 struct dense {
     dnnl_primitive_desc_t forward_desc;
-    dnnl_data_type_t type;       /* type of the factors; sums are floats */
+    dnnl_data_type_t type;       /* type of the factors that are multiplied; sums are floats */
     struct cpu_tensor src;       /* input in the format that the products require */
     struct cpu_tensor host_w, b; /* the caller's parameters; without a bias b is empty */
     struct cpu_tensor packed;    /* weights in the format that the forward requires */

@@ -54,7 +54,7 @@ struct optim_config {
     /* exponential: steps in which the rate decays by lr_decay; 0: it never decays */
     uint64_t lr_decay_steps;
     int n_boundaries;                        /* step */
-    uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* ascending, above 0 */
+    uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* steps of changes, ascending, above 0 */
     /* number of updates of the whole job; after these the rate does not change any more; 0:
      * unknown, so linear and cosine do not decay, and one_cycle neither rises nor decays */
     uint64_t total_steps;
@@ -88,9 +88,9 @@ void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const 
  * whole chunk, whatever the lengths of the runs. */
 struct optim_step { /* scalars of one update, for optim_run only */
     enum optim_kind kind;
-    float rate;         /* adam: divided by 1 - beta1^step */
+    float rate;         /* learning rate; adam: divided by 1 - beta1^step */
     float added_decay;  /* weight_decay that is added to the gradient */
-    float momentum;     /* rmsprop: 0 without momentum */
+    float momentum;     /* momentum; rmsprop: may be 0 */
     float keep1, rest1; /* adam: beta1 and 1 - beta1 */
     float keep2, rest2; /* adam: beta2, 1 - beta2; rmsprop: decay, 1 - decay */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */

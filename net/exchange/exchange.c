@@ -289,7 +289,8 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
             i--;
         } else {
             c->n_waiters++;
-            bool late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
+            /* returns after answers, failures and net_exchange_cancel */
+            bool late = wait_ready(x, deadline_ns);
             c->n_waiters--;
             st = exchange_session_status(x);
             if (st == ST_OK && late && !exchange_is_ready(c, step))

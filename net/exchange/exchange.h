@@ -40,7 +40,7 @@ struct net_exchange_config {
     bool (*is_over)(void *ctx);
     void *ctx;                   /* argument of both callbacks */
     int64_t wait_line_ms;        /* interval between log lines about a missing server; 0: 5000 */
-    int64_t first_line_ms;       /* time until the first of these lines, before the join; 0: 1000 */
+    int64_t first_line_ms;       /* time until the first such line during the first join; 0: 1000 */
     struct thread_pool *threads; /* help to copy from shared memory; borrowed; NULL: none */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
@@ -144,7 +144,7 @@ enum status net_exchange_leave_failed(struct net_exchange *x, bool done, const c
 /* Returns for how many milliseconds a running net_exchange_start or _wait has failed to join ps 0,
  * counted from the first failed attempt; 0: no attempt has failed since the last answer of ps 0. */
 int64_t net_exchange_silence_ms(struct net_exchange *x);
-void net_exchange_cancel(struct net_exchange *x); /* not async-signal-safe; wakes every waiter */
+void net_exchange_cancel(struct net_exchange *x); /* wakes all waits; not async-signal-safe */
 void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
 
 #endif

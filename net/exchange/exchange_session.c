@@ -336,7 +336,7 @@ static enum status join_all(struct net_exchange *x)
             st = ST_CANCELLED;
         if (st != ST_OK || (x->n_begun != begun && x->n_refs == 0))
             break;
-        pthread_cond_wait(&x->changed, &x->lock); /* woken by each step */
+        pthread_cond_wait(&x->changed, &x->lock); /* returns after each step of the session */
     }
     x->n_waiting--;
     pthread_mutex_unlock(&x->lock);

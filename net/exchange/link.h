@@ -66,7 +66,7 @@ struct link {
     struct request_queue queue;
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
                          TAKEN */
-    bool stalled;     /* requests wait until in_flight becomes smaller */
+    bool stalled;     /* true: requests wait until in_flight is smaller */
     bool is_near;     /* the server's host is near (net_channel_answered), and the server answers
                          within NEAR_MS */
     /* n_acked: acknowledgements since is_near was checked; fastest_ns: the fastest of these */

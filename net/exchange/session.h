@@ -31,8 +31,8 @@ enum { SESSION_MAX_BACKOFF_MS = 2000 }; /* longest pause between an answer and t
 
 enum session_state {
     SESSION_NEW,
-    SESSION_ASKING,  /* started: requests a newer generation from ps 0 */
-    SESSION_JOINING, /* started: joins the generation's servers */
+    SESSION_ASKING,  /* START requests a newer generation from ps 0 */
+    SESSION_JOINING, /* START joins the generation's servers */
     SESSION_RUNNING, /* all servers were joined; broken links are joined again */
     SESSION_ENDING,  /* a chunk has its last version; pending requests continue */
     SESSION_REBASED, /* the generation is over: no request until the next START */
@@ -48,13 +48,13 @@ enum link_phase {
     LINK_HELD, /* no call, and none will start */
     LINK_DOWN, /* no call; a join starts at retry_ns */
     LINK_JOINING,
-    LINK_OPENING, /* opens its stream */
+    LINK_OPENING, /* the call that opens the stream is active */
     LINK_STREAMING,
     LINK_N_PHASES
 };
 
 enum link_progress {
-    PROGRESS_NONE,    /* not joined in this generation */
+    PROGRESS_NONE,    /* the link has not joined in this generation */
     PROGRESS_JOINED,  /* joined in this generation; joined again after a broken link */
     PROGRESS_FETCHED, /* joined, and the values of all its chunks have arrived */
 };
@@ -93,7 +93,7 @@ struct session_config {
     bool may_move;         /* the member joins a running job, and ps 0 may assign another index */
     bool can_renew;        /* the member can compute its initial values again */
     int64_t wait_line_ms;  /* interval between log lines about a missing server */
-    int64_t first_line_ms; /* time until the first of these lines, while no member yet; 0: 1000 */
+    int64_t first_line_ms; /* time until the first such line during the first join; 0: 1000 */
 };
 
 struct session {
@@ -101,7 +101,7 @@ struct session {
     enum session_state state;
     enum session_leave leave;
     enum status st, leave_st;
-    bool done; /* LEAVING: the last step is complete */
+    bool done; /* true in SESSION_LEAVING if this member has completed the last step */
     int n_links;
     int member;
     /* params hold initial values of the chunks of which no version was fetched */

@@ -58,7 +58,8 @@ enum status net_exchange_wait_any(struct net_exchange *x, const uint8_t *skip, i
     exchange_begin_wait(x);
     while (st == ST_OK && !find_ready(x, skip, step, chunk, &st)) {
         add_waiters(x, skip, 1);
-        pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+        /* returns after answers, failures and net_exchange_cancel */
+        pthread_cond_wait(&x->ready, &x->lock);
         add_waiters(x, skip, -1);
         st = exchange_session_status(x);
     }

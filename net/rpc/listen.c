@@ -33,7 +33,8 @@ struct probe {
     int n, n_failed;
     int err;    /* errno of an address that failed, preferably EADDRINUSE; 0: none failed */
     int lookup; /* error of getaddrinfo */
-    char good[LIST_BYTES], bad[LIST_BYTES]; /* texts of the addresses */
+    /* addresses that were bound, and that were not, as texts */
+    char good[LIST_BYTES], bad[LIST_BYTES];
 };
 
 static int bind_once(const struct addrinfo *a)

@@ -26,7 +26,7 @@ struct net_path_suspect {
     int64_t seen_ns;  /* last time at which the connection was a suspect; 0: the entry is free */
 };
 
-struct net_path_watch { /* begins as zeros */
+struct net_path_watch { /* must be all zeros at first */
     struct net_path_suspect suspect[NET_PATH_SUSPECTS];
     int64_t logged_ns; /* time of the last log line; 0: none */
 };

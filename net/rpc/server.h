@@ -85,7 +85,7 @@ struct net_server_pause {
 
 struct net_server_config {
     const char *addr; /* host:port to listen on: that address, not all interfaces */
-    int n_threads;    /* pollers; 0: 2 */
+    int n_threads;    /* number of threads that serve calls; 0: 2 */
     struct net_server_handler handler;
     struct net_admin_handlers admin;
     /* limit for all answers in flight, except those of streams; a longer answer is sent only while

@@ -59,7 +59,7 @@ struct net_stream {
     /* number of members that read this server's segment */
     enum { READER_NONE, READER_ONE, READER_MIXED } reads;
     struct net_frame_head reader; /* READER_ONE: the member that reads */
-    struct buf **lent;            /* [n_lent] references, by chunk */
+    struct buf **lent;            /* [n_lent] references to lent buffers, by chunk */
     size_t n_lent;
     bool half_closed, paused, corked, ending;
     grpc_status_code code;

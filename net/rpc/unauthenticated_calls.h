@@ -31,7 +31,7 @@ struct unauthenticated_calls {
 };
 
 void unauthenticated_calls_init(struct unauthenticated_calls *l,
-                                int max); /* max 0: UNAUTHENTICATED_CALLS_MAX */
+                                int max); /* if max is 0, the limit is UNAUTHENTICATED_CALLS_MAX */
 void unauthenticated_calls_free(struct unauthenticated_calls *l);
 /* Adds a call as the newest, and ends calls until the list is within its limit. */
 void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthenticated_call *g,

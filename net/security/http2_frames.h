@@ -21,7 +21,7 @@ enum {
 enum { HTTP2_END_STREAM = 1, HTTP2_END_HEADERS = 4, HTTP2_MAX_SETTINGS_BYTES = 16 << 10 };
 
 struct http2_frame {
-    uint32_t bytes; /* bytes of its payload */
+    uint32_t bytes; /* bytes of the frame's payload */
     uint32_t stream;
     uint8_t kind, flags;
 };

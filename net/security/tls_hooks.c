@@ -161,7 +161,7 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
     bool is_server = (mode & SSL_VERIFY_FAIL_IF_NO_PEER_CERT) != 0;
     atomic_store(&called, 1);
     next_set_verify(ctx, mode, is_server ? on_verify : NULL);
-    if (is_server) { /* tls_client.c checks a client's version */
+    if (is_server) { /* tls_client.c checks the version if this program is the client */
         SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
         SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE);
     }

@@ -18,7 +18,7 @@ struct peer_segment {
 
 struct peer_segments {
     pthread_mutex_t lock;      /* guards the fields below */
-    struct peer_segment *list; /* entries, by member */
+    struct peer_segment *list; /* entries, indexed by the member's rank */
     int n;
 };
 

@@ -34,7 +34,7 @@ struct net_plan; /* plan.h */
 /* A member that has no stream to the sender now. */
 struct net_missing {
     int member; /* index */
-    int64_t ms; /* time without a stream */
+    int64_t ms; /* milliseconds without a stream */
     /* the member has joined at the sender in this generation, but has sent no frame yet */
     bool came;
 };
@@ -43,9 +43,9 @@ struct net_missing {
 struct net_part {
     uint64_t generation;
     int64_t step;
-    int server, n_servers; /* server whose file it is */
+    int server, n_servers; /* server that has written the file, and number of servers */
     uint64_t bytes;
-    uint32_t crc32c; /* CRC-32C of its header */
+    uint32_t crc32c; /* CRC-32C of the file's header */
 };
 
 struct net_kept {

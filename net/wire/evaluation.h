@@ -10,7 +10,7 @@
 
 /* Evaluation of one step's parameters on one part of the validation set. */
 struct net_evaluation {
-    uint64_t generation, ps0; /* fields of struct net_plan */
+    uint64_t generation, ps0; /* generation of the parameters, see struct net_plan */
     int64_t step;
     int part, n_parts;          /* index from 0 on; number of parts, 1 to JOB_MAX_WORKERS */
     int64_t n, right;           /* samples of the part; number of them classified correctly */

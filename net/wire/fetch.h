@@ -36,7 +36,7 @@ struct net_fetched {
     const float *value, *slots;
     /* numbers of floats; n_slots counts the floats of all slots together, and may be 0 */
     size_t n_value, n_slots;
-    const uint64_t *samples, *idle; /* fields of weir.proto; not checked */
+    const uint64_t *samples, *idle; /* lists of weir.proto, whose values are not checked */
     size_t n_samples, n_idle;
 };
 

@@ -13,7 +13,7 @@
 enum gate_kind {
     /* kinds that a server sends to ps 0 */
     GATE_FIRST, /* a member's initial value of the chunk */
-    GATE_MADE,  /* this version is complete */
+    GATE_MADE,  /* this version of the chunk is complete */
     GATE_WAITS, /* this version is computed, but waits at the gate */
     GATE_VALUE, /* present value, which ps 0 has requested by READ */
     /* kinds that ps 0 sends */

@@ -32,7 +32,7 @@ enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 /* Validation data, of which each member evaluates a part, and the schedule of evaluations. */
 struct net_validation {
     struct job_validation data; /* n 0: unset */
-    int64_t every, patience;    /* fields of struct net_evaluation */
+    int64_t every, patience;    /* schedule, as in struct net_evaluation */
 };
 
 struct net_job {

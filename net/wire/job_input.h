@@ -18,7 +18,7 @@ struct job_normal {
 
 /* Random changes to a training sample (worker/data/augment.h), in pixels; 0: none. */
 struct job_augment {
-    bool flip;               /* swaps left and right */
+    bool flip;               /* swap left and right in some samples */
     int shift, crop, cutout; /* up to JOB_MAX_AUGMENT */
 };
 enum { JOB_MAX_AUGMENT = 65535, JOB_AUGMENT_BYTES = 64 };

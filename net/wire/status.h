@@ -32,7 +32,7 @@ enum member_state {
     MEMBER_EXPECTED, /* has not joined yet */
     MEMBER_TRAINING,
     MEMBER_MISSING, /* had a stream in this generation, but has none now */
-    MEMBER_JOINING, /* waits to become a member */
+    MEMBER_JOINING, /* waits until it becomes a member */
     MEMBER_LEAVING,
     MEMBER_LEFT,
     MEMBER_DONE,

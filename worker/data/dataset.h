@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 enum {
-    DATASET_MAX_SIDE = 65536,    /* channels, height, width */
+    DATASET_MAX_SIDE = 65536,    /* limit on channels, height and width */
     DATASET_MAX_ELEMS = 1 << 28, /* limit on the values of a sample */
     DATASET_MAX_CLASSES = 65536,
     DATASET_BYTE_CLASSES = 256, /* number of classes up to which a label fits in a byte */

@@ -177,7 +177,8 @@ static enum status nothing_found(const struct dataset_request *r)
               r->to_predict ? "it" : "the parent of these folders", r->part);
         return ST_NOT_FOUND;
     }
-    if (!r->dir_flag) /* if another flag names the folder, no flag names its files */
+    /* if --data_dir is not the flag that names the folder, no flag can name its files */
+    if (!r->dir_flag)
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E(
         "no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",

@@ -11,7 +11,7 @@
 struct dataset_pass {
     const struct dataset *d;
     int64_t first, end; /* samples of the current block */
-    int64_t step;       /* samples per block */
+    int64_t step;       /* number of samples in a block */
     struct reading reading;
 };
 

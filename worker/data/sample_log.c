@@ -12,7 +12,7 @@
 
 struct sample_log {
     int fd;
-    const char *path; /* borrowed for the process's life */
+    const char *path; /* path of the file; must never be freed */
 };
 
 enum status sample_log_open(const char *path, struct sample_log **out)

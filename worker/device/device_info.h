@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    DEVICE_MAX = 64, /* GPUs that are examined */
+    DEVICE_MAX = 64, /* highest number of GPUs that are examined */
     DEVICE_UUID_SIZE = 48,
     DEVICE_PCI_SIZE = 24,
     DEVICE_NAME_SIZE = 96,
@@ -23,7 +23,7 @@ struct device_info {
     bool is_mig;                 /* a MIG instance: a part of a GPU */
     char uuid[DEVICE_UUID_SIZE]; /* "GPU-8932f937-d72c-...", "MIG-..." */
     char name[DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
-    char pci[DEVICE_PCI_SIZE];   /* "0000:3b:00.0", lower case */
+    char pci[DEVICE_PCI_SIZE];   /* address such as "0000:3b:00.0", in lower case */
     int capability[2];           /* 9, 0 */
     uint64_t memory_bytes;
 };

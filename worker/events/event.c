@@ -153,7 +153,7 @@ void event_markdown(struct event *e, const char *tag, const char *text)
     put_metadata(e->b, "text", NULL, CLASS_TENSOR);
     size_t tensor = event_buf_begin(e->b, VALUE_TENSOR);
     event_buf_int(e->b, DTYPE, DTYPE_STRING);
-    event_buf_bytes(e->b, SHAPE, NULL, 0); /* shape of rank 0 */
+    event_buf_bytes(e->b, SHAPE, NULL, 0); /* shape of a scalar: no dimensions */
     put_text(e->b, STRING_VALUE, text);
     event_buf_end(e->b, tensor);
     event_buf_end(e->b, begun);

@@ -111,7 +111,8 @@ static uint8_t shade(float value)
 static void draw(struct event_picture *p, int x, int y, const float *pixels)
 {
     int64_t height = p->sample.dim[1], width = p->sample.dim[2];
-    int64_t next = p->sample.dim[0] == 3 ? height * width : 0; /* distance of the next channel */
+    /* distance between two channels in `pixels` */
+    int64_t next = p->sample.dim[0] == 3 ? height * width : 0;
     const int dot[2] = {p->enlarged, p->enlarged};
     float low, range;
     range_of(p, pixels, &low, &range);

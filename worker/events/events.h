@@ -34,7 +34,7 @@ struct events_config {
 
 struct events;
 enum status events_create(const struct events_config *cfg, struct events **out);
-const struct trainer_observer *events_observer(struct events *ev); /* NULL if ev is NULL */
+const struct trainer_observer *events_observer(struct events *ev); /* returns NULL if ev is NULL */
 /* Ends the events. failed: the run has failed. NULL is fine. */
 void events_destroy(struct events *ev, int failed);
 

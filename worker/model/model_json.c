@@ -181,7 +181,8 @@ static int edit_distance(const char *a, const char *b)
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes)
 {
     char candidate[64], near[64] = "";
-    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* largest distance of similar words */
+    /* highest distance of words that count as similar */
+    int best = (int)strnlen(word, 32) > 5 ? 3 : 2;
     while (*list) {
         list = next_word(list, candidate);
         int d = edit_distance(word, candidate);

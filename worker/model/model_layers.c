@@ -10,7 +10,7 @@
 
 struct layer_type {
     const char *name;
-    const char *keys; /* all keys of the type */
+    const char *keys; /* names of all keys that a layer of this type may have */
     enum status (*build)(struct model_reader *r, struct layer *l);
 };
 

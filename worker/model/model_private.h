@@ -8,13 +8,13 @@
 #include <jansson.h>
 
 enum {
-    MODEL_MAX_DIM = 65536,      /* filters, units, input extents */
-    MODEL_MAX_WINDOW = 1024,    /* kernel, stride and padding */
-    MODEL_MAX_BYTES = 1 << 20,  /* size of a model file */
+    MODEL_MAX_DIM = 65536,      /* limit on filters, units and the input's dimensions */
+    MODEL_MAX_WINDOW = 1024,    /* limit on kernel, stride and padding */
+    MODEL_MAX_BYTES = 1 << 20,  /* limit on the size of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 65536,
     MODEL_MAX_VOCABULARY = LAYER_MAX_VOCABULARY,
-    MODEL_MAX_AFTER = 16, /* names in a layer's "after" */
+    MODEL_MAX_AFTER = 16, /* limit on the number of names in a layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
 

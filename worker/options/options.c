@@ -267,7 +267,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->data_own = job->data.own;
     if (options_check_shard(o) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(o, &o->job.replicas)) /* 0: all workers */
+    if (!options_is_given(o, &o->job.replicas)) /* stays 0, which means all workers */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     if (!options_is_given(o, &o->job.staleness))
         o->staleness = job->staleness;

@@ -29,7 +29,7 @@ struct placement_request {
     const struct layer *layers;
     int n_layers;
     const char *const *device; /* [n_layers] devices in the model file; NULL, or entry NULL: none */
-    const char *rules;         /* --placement; NULL: none */
+    const char *rules;         /* value of --placement; NULL: none */
     int n_gpus;                /* number of GPUs chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
     int n_params;

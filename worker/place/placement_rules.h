@@ -18,8 +18,8 @@
 #include <stdbool.h>
 
 enum {
-    PLACEMENT_MAX_INDEX = 9999,  /* largest device number in a rule */
-    PLACEMENT_MAX_TEXT = 1 << 16 /* bytes of --placement */
+    PLACEMENT_MAX_INDEX = 9999,  /* highest number of a device in a rule */
+    PLACEMENT_MAX_TEXT = 1 << 16 /* limit on the bytes of --placement */
 };
 
 enum placement_kind {

@@ -14,7 +14,7 @@ struct rounding_request {
     const struct tower_plan *towers;
     const struct model *model;
     const struct chunks *chunks;
-    const float *params; /* flat, in the order of chunks */
+    const float *params; /* values of all parameters, in the order of chunks */
     const char *named; /* names of rounded layers, separated by commas, or "none"; NULL: measured */
 };
 

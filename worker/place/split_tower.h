@@ -29,7 +29,8 @@ struct split_tower;
 enum status split_tower_create(const struct split_tower_config *cfg, struct split_tower **out);
 void split_tower_destroy(struct split_tower *s); /* NULL is fine */
 size_t split_tower_memory_bytes(const struct split_tower *s);
-struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are several devices */
+/* returns the only plan; NULL: the tower has several devices */
+struct plan *split_tower_only_plan(struct split_tower *s);
 /* Sets, between two steps, which layers round to bf16 (rounded[n_layers]) in the CPU's stages in
  * bf16; other stages do not change. NULL: the backend decides. */
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded);

@@ -22,7 +22,7 @@ struct tower_device {
     const struct backend *backend;
     int device;                    /* number of the device in the backend */
     const struct device_info *gpu; /* NULL: the CPU */
-    int gpu_index;                 /* index among the chosen GPUs */
+    int gpu_index;                 /* index of the GPU among the chosen GPUs */
     int n_threads;                 /* CPU: threads inside one operation */
     enum backend_precision precision;
     int deterministic;
@@ -41,7 +41,7 @@ struct tower_spec {
 };
 
 struct tower_plan_request {
-    const struct gpus *gpus; /* borrowed while the towers live */
+    const struct gpus *gpus; /* borrowed while the towers exist */
     const struct backend *cpu;
     int cpu_towers; /* number of CPU towers; 0: none if there are GPUs, otherwise one */
     int towers_per_gpu;

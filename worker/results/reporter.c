@@ -30,7 +30,7 @@ struct reporter {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t ends;
     int ending;
-    int busy; /* a call is in flight */
+    int busy; /* true: a call is in flight */
 };
 
 /* Sends a report. Returns the time until the next report, in milliseconds. */

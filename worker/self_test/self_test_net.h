@@ -34,7 +34,7 @@ struct self_test_values {
     float loss;
     float *flat; /* gradients, in the order of the parameters */
     double step_ms;
-    size_t memory_bytes; /* memory of the plan */
+    size_t memory_bytes; /* bytes of memory of the plan */
 };
 
 struct self_test_difference {

@@ -29,9 +29,9 @@ struct trainer_values {
     bool is_gradient;
     const struct net_param *param;
     const float *f;      /* [param->n_elems], or */
-    const uint16_t *f16; /* encoded as `dtype` */
+    const uint16_t *f16; /* values, encoded as `dtype` */
     enum dtype dtype;
-    const struct crew *crew; /* threads for loops over them */
+    const struct crew *crew; /* threads for loops over the values */
 };
 
 struct trainer_observer {

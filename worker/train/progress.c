@@ -28,7 +28,7 @@ struct progress {
     int64_t step_ns;          /* time at which the last step ended, or training began */
     int64_t wait_ns;          /* start of the current wait; 0: none */
     struct progress_point at; /* values of the last update; at first: the first step, no images */
-    int shows_wait;           /* the bar shows a wait */
+    int shows_wait;           /* true: the bar shows a wait */
     struct bar bar;
 };
 

@@ -14,7 +14,7 @@ struct tower_batch {        /* each list has [n] entries */
     uint8_t *labels;        /* labels, if the set has bytes */
     /* samples of other sets: rows in the block `floats`; NULL if the set has bytes */
     float **rows, *floats;
-    int32_t *classes;      /* labels of other sets */
+    int32_t *classes;      /* labels, if the set does not have bytes */
     const float **targets; /* targets of the samples, used instead of labels */
     struct job_augment augment;
     uint64_t seed;    /* seed of the augmentation */

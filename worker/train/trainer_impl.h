@@ -54,7 +54,7 @@ struct trainer {
     uint8_t *rounded; /* layers that the job chose to round; NULL: the backend decides */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
-    struct trainer_config eval_cfg, validation_cfg; /* cfg for evaluations (trainer_create) */
+    struct trainer_config eval_cfg, validation_cfg; /* copies of cfg for evaluations */
     struct tower *validate; /* tower that evaluates the validation data; NULL: there are none */
     _Atomic int ended;      /* the callback `validated` ended training */
     struct device_data *data;

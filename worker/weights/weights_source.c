@@ -25,7 +25,7 @@ struct weights_source {
     int n;
     struct unwrapped *unwrapped; /* [n_unwrapped], sorted by name */
     int n_unwrapped;
-    char *names; /* memory of the names */
+    char *names; /* memory that contains the names */
 };
 
 /* A tensor whose name contains parts that PyTorch's wrappers have added. */

@@ -16,11 +16,11 @@ struct weights_tensor {
     const char *name;
     struct shape shape;
     int64_t n_elems;
-    const char *dtype; /* name in the file */
+    const char *dtype; /* name of the dtype in the file */
     bool is_float;     /* values of this dtype can be read */
     bool is_count;     /* integers or booleans, such as PyTorch's num_batches_tracked */
     int used;          /* not used here; the caller may use it */
-    int64_t at;        /* private to the source */
+    int64_t at;        /* used only by weights_source.c */
 };
 
 struct weights_source;

@@ -14,7 +14,7 @@ struct gpu_finite {
     int n; /* number of tensors, 1 .. LAYER_MAX_PARAMS */
     const float *x[LAYER_MAX_PARAMS];
     int64_t elems[LAYER_MAX_PARAMS];
-    float limit; /* at least 0 */
+    float limit; /* highest allowed magnitude, at least 0 */
 };
 /* Sets *found to 1 if a value is NaN or has a magnitude above the limit; otherwise does not write
  * it. found: memory of the device, or pinned memory of the host. */

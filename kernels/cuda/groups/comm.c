@@ -144,7 +144,7 @@ void gpu_comm_destroy(struct gpu_comm *c)
 /* ---- the first sum ---- */
 
 struct trial {
-    float **buffer; /* [n] on the GPUs */
+    float **buffer; /* [n] memory on each GPU */
     cudaStream_t *stream;
     float *host;          /* pinned */
     pthread_mutex_t lock; /* guards ended */

@@ -16,7 +16,7 @@ static int look_up(void *so)
 {
     const struct {
         const char *name;
-        void *where; /* address of a function pointer */
+        void *where; /* address of the function pointer that is set */
     } wanted[] = {
         {"ncclGetVersion", &nccl.get_version},
         {"ncclGetUniqueId", &nccl.get_unique_id},

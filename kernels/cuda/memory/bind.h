@@ -9,6 +9,6 @@
 
 struct gpu_arena;
 enum status gpu_bind_arena(int device, struct gpu_arena *a);
-void gpu_bind_undo(int device, struct gpu_arena *a); /* does nothing to an unbound arena */
+void gpu_bind_undo(int device, struct gpu_arena *a); /* does nothing if the arena is not bound */
 
 #endif

@@ -37,7 +37,7 @@ struct gpu_branch {
     cudaEvent_t *done;  /* [n_layers] the layer's branch has ended; NULL: no branch */
     /* [n_layers] layer whose branch must end before the backward of this layer; -1: none */
     int *wait;
-    int lowest; /* lowest layer with a backward */
+    int lowest; /* lowest layer that has a backward */
     int last;   /* layer of the last branch, unless a layer waits for that branch; otherwise -1 */
 };
 

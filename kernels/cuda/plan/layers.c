@@ -39,7 +39,7 @@ struct gpu_layer_capture {
     int top, lowest; /* range of the layers with a backward */
     int is_warm;     /* true: a step has already run uncaptured */
     int has_failed, is_invalid;
-    int has_targets;               /* the forwards were captured with targets */
+    int has_targets;               /* true: the forwards were captured with targets */
     int forward_next, forward_end; /* range of layers whose forward is queued, but not called yet */
     /* first queued layer whose backward the caller has not called yet; the last queued layer is
      * `lowest`; -1: no layer is queued */

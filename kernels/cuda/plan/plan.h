@@ -158,7 +158,8 @@ int gpu_plan_fuse_relu(struct gpu_plan *plan, int i);
 /* Marks the max pool that is the only reader of that relu as part of layer i, too, and returns the
  * pool's index; then the output of i is not kept. -1: no such pool. */
 int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
-int gpu_plan_join_pool(struct gpu_plan *plan, int i); /* layer i writes only the maxima */
+/* lets layer i write only the maxima */
+int gpu_plan_join_pool(struct gpu_plan *plan, int i);
 struct gpu_planes gpu_plan_planes(const struct shape *s, int n); /* (n, C, H*W), or (n, F, 1) */
 
 /* Runs the forward of a max pool that is part of the convolution before it (pool.c). bias: this
