@@ -50,7 +50,7 @@ enum checkpoint_name_kind {
     CHECKPOINT_NAME_MANIFEST,     /* manifest; `old`: it is about to be removed */
     CHECKPOINT_NAME_FILE,         /* file of a server */
     CHECKPOINT_NAME_TEMPORARY,    /* unfinished file of a server, or unfinished manifest */
-    CHECKPOINT_NAME_TEMPORARY_OF, /* unfinished other file of the folder */
+    CHECKPOINT_NAME_TEMPORARY_OF, /* unfinished file of another kind in the folder */
 };
 
 struct checkpoint_name {

@@ -206,7 +206,7 @@ static void step_job(struct coordinator_shell *l)
     struct coordinator_event e = {.kind = COORDINATOR_JOB, .job = l->job};
     step_state(l, &e);
     pthread_mutex_lock(&l->lock);
-    struct net_plan *left = l->first; /* this first plan was not used */
+    struct net_plan *left = l->first; /* a first plan that was not used */
     l->first = NULL;
     l->has_job = 0;
     pthread_mutex_unlock(&l->lock);

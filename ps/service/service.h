@@ -40,7 +40,7 @@ struct service_config {
     void (*started)(void *ctx);      /* a generation has begun; a callback may be NULL */
     /* Called before a generation begins: the old store has stopped, the new one does not exist. */
     enum status (*beginning)(void *ctx, const struct net_plan *plan);
-    /* Called if a worker joins before the first plan (with `serve`: of a job). `join` is valid for
+    /* Called if a worker joins before the first plan (`serve`: of each job). `join` is valid for
      * the call. The worker retries, or is refused with a reason in `why`. NULL: makes the plan. */
     enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*roster_changed)(void *ctx); /* the state or the roster changed */

@@ -12,7 +12,7 @@
 
 enum {
     PULSE_LOOK_MS = 500,
-    LONGEST_PAUSE_MS = 60000, /* between two lines about the same wait */
+    LONGEST_PAUSE_MS = 60000, /* longest pause between two lines about the same wait */
     MIN_REFUSAL_BYTES = 64    /* least space for the beginning of a reason */
 };
 

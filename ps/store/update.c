@@ -29,7 +29,7 @@ static void add_last(const struct ps_update *u, size_t first, const void *src, s
     float weight = u->terms[u->n_terms - 1].weight;
     int clips = r->others && u->step.clip > 0;
     if (!u->base && u->param->rule == PARAM_TRAINED && !clips) {
-        r->sum = src; /* the optimizer adds as it reads */
+        r->sum = src; /* the optimizer adds this term while it reads */
         r->weight = weight;
         return;
     }

@@ -8,7 +8,7 @@
 /* A contribution to the next version. */
 struct contribution {
     int member;
-    int slot; /* number among the contributions of the version */
+    int slot; /* number of this contribution among those of the version */
     const struct net_payload *payload;
     float weight;
     const uint8_t *lacking; /* marks of the gradients that it lacks (lacking.h); NULL: it has all */
