@@ -3,8 +3,9 @@
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
   plain      the same with --gpu_tuning=none (--tuning=NAME,... or --tuning=all)
-  NAME       the same with only the tuning NAME, which shows the gain of each tuning. The tuning
-             capture is for workers with servers and is a default, so its row is ps1 without capture
+  NAME       the same with only the tuning NAME, which shows the gain of each tuning. Two tunings
+             are for workers with servers: capture is a default, so its row is ps1 without capture;
+             the row of updates is ps1 with updates
   tuned      the same with all tunings (--tuning=all)
   eager      PyTorch with its defaults
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
@@ -375,9 +376,9 @@ def measure(args, there):
     if args.tuning:
         contestants["plain"] = lambda: weir_rate(args, "--gpu_tuning=none")
     for name in tuning_names(args):
-        flag = "--gpu_tuning=" + ("auto,-capture" if name == "capture" else name)
-        contestants[name] = lambda name=name, flag=flag: weir_rate(args, flag,
-                                                                   ps=name == "capture")
+        with_ps = {"capture": "auto,-capture", "updates": "auto,updates"}
+        flag = "--gpu_tuning=" + with_ps.get(name, name)
+        contestants[name] = lambda flag=flag, ps=name in with_ps: weir_rate(args, flag, ps=ps)
     if args.tuning == "all":
         contestants["tuned"] = lambda: weir_rate(args, "--gpu_tuning=all")
     for how in ("eager", "compiled"):

@@ -1,8 +1,8 @@
 /* kernels/device_updates.h - updates of the parameters on the device, between steps that the caller
- * drives. A backend may offer these functions beside kernels/backend.h, for a plan of a whole
- * network that is in no group. An update is that of kernels/vector/optim with the gradients of the
- * last backward, which are also copied to the host as usual. So the caller can send these gradients
- * to servers and continue with the next step, while the servers compute the same update. Digests
+ * drives. A backend may offer it beside kernels/backend.h, for a plan of a whole network outside a
+ * group whose gradients are floats. The updates are those of kernels/vector/optim with the
+ * gradients of the last backward. The caller also copies these gradients to the host, sends them to
+ * servers, and continues with the next step, while the servers compute the same update. Digests
  * then show that both have the same bits.
  *
  * Threads and errors are those of the plan. */
@@ -11,8 +11,8 @@
 #include "kernels/backend.h"
 #include "kernels/vector/optim.h"
 
-/* Length of a block of a parameter: block k begins at element k * DEVICE_UPDATES_BLOCK, and ends at
- * the next block or the parameter's end. */
+/* Length of a block of a part of a parameter: block k begins at element k * DEVICE_UPDATES_BLOCK of
+ * the part, and ends at the next block or the part's end. */
 enum { DEVICE_UPDATES_BLOCK = 4096 };
 
 struct device_updates_config {
@@ -24,16 +24,26 @@ struct device_updates_config {
     float weight;
 };
 
+enum { DEVICE_UPDATES_KEPT = 2 }; /* number of updates whose digests are kept */
+
 struct device_updates_ops {
-    /* Sets the optimizer's slots to zero. It may be called again between two steps, with the same
-     * kind of optimizer. ST_NOMEM, logged: the plan has not changed. */
+    /* Sets the optimizer's slots to zero. From now on, until `end`, backward copies no gradients to
+     * the host: see `fetch`. It may be called again between two steps, with as many slots.
+     * ST_NOMEM, logged: the plan has not changed. */
     enum status (*begin)(struct plan *p, const struct device_updates_config *cfg);
+    void (*end)(struct plan *p);
     /* Queues update number `step` (from 1) of all parameters, after the backward of all layers. The
      * next forward reads the new values, and no load_param is needed. */
     enum status (*run)(struct plan *p, uint64_t step);
-    /* Waits for the last update. *out: the digest (kernels/vector/digest.h) of each block of the
-     * parameter's new value, valid until the next update. */
-    enum status (*digests)(struct plan *p, int param, const uint64_t **out);
+    /* Queues the copy of a part of a gradient (kernels/parts.h; without parts: part 0) to the host,
+     * after the backward of its layer and before the next one: all parts of the gradient in their
+     * order. The functions that wait for gradients then wait for them. */
+    enum status (*fetch)(struct plan *p, int param, int64_t part);
+    /* Waits for update `step`, one of the last DEVICE_UPDATES_KEPT. *out: the digest
+     * (kernels/vector/digest.h) of each block of a part of the new value, valid as long as it is
+     * kept. */
+    enum status (*digests)(struct plan *p, int param, int64_t part, uint64_t step,
+                           const uint64_t **out);
 };
 
 #endif

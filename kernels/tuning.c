@@ -14,6 +14,7 @@ static const struct {
     {"capture", TUNING_CAPTURE},
     {"branches", TUNING_BRANCHES},
     {"nhwc", TUNING_NHWC},
+    {"updates", TUNING_UPDATES},
 };
 enum {
     N_NAMES = sizeof names / sizeof *names,

@@ -19,6 +19,9 @@ enum tuning {
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions are computed channels last, by cuDNN's graph API */
     TUNING_AUTO = 1 << 7, /* no tuning was named, so it is not logged if a tuning has no effect */
+    /* The card updates its parameters itself if there are servers and one worker, which compares
+     * them with the servers' versions. */
+    TUNING_UPDATES = 1 << 8,
 };
 
 /* Parses "auto", "all", "none", or names separated by commas. "auto" selects the tunings that made

@@ -415,14 +415,18 @@ enum status fault_work_updates(struct fault_job *j)
         TRY(forwards(j, 0, 1));
         TRY(backwards(j, 0));
         TRY(tested->updates->run(j->plan[0], step));
+        for (int k = 0; k < j->r->n_params; k++)
+            for (int64_t n = 0; n * parts.elems < j->r->param_elems[k]; n++)
+                TRY(tested->updates->fetch(j->plan[0], k, n));
         TRY(parts_wait(j, 0));
         note_grads(j);
         for (int k = 0; k < j->r->n_params; k++) {
-            TRY(tested->updates->digests(j->plan[0], k, &digest));
+            int64_t all = j->r->param_elems[k];
+            size_t n = (size_t)(all < parts.elems ? all : parts.elems);
+            TRY(tested->updates->digests(j->plan[0], k, 0, step, &digest));
             TRY(tested->resident->read_param(j->plan[0], k, j->params[k]));
-            size_t n = (size_t)j->r->param_elems[k];
             assert_true(n <= DEVICE_UPDATES_BLOCK && digest[0] == vector_digest(j->params[k], n));
-            note(j, j->params[k], n);
+            note(j, j->params[k], (size_t)all);
         }
     }
     TRY(tested->finish(j->plan[0]));

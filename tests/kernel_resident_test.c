@@ -6,6 +6,7 @@
  * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
 #include "base/rng.h"
 #include "kernels/device_updates.h"
+#include "kernels/parts.h"
 #include "kernels/resident.h"
 #include "kernels/vector/digest.h"
 #include "tests/check.h"
@@ -19,6 +20,8 @@
 #include <string.h>
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
+enum { PART_ELEMS = 5000 }; /* more than a block */
+static const struct parts_config parts = {.elems = PART_ELEMS, .largest_grad = 1e30f};
 enum { FROZEN = 1 }; /* parameter that keeps its value: the first bias */
 static const uint64_t first = 3;
 static const struct backend *backend;
@@ -110,7 +113,8 @@ static struct bench *bench_create(int device)
                                       .grads = b->grads,
                                       .seed = SEED,
                                       .deterministic = test_deterministic(),
-                                      .tuning = tuning};
+                                      .tuning = tuning,
+                                      .parts = &parts};
     assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_OK);
     assert_int_equal(backend->data_create(device, b->images, b->labels, ITEMS, PIXELS, &b->data),
                      ST_OK);
@@ -252,33 +256,63 @@ static void train_inside(struct bench *b, const struct optim_config *optim, int 
 
 /* ---- updates on the device between steps from outside ---- */
 
-static void digests_compare(struct bench *b, const char *what, uint64_t step)
+static int64_t part_elems(const struct bench *b, int k)
 {
-    const uint64_t *digest;
-    for (int k = 0; k < b->r->n_params; k++) {
-        assert_int_equal(backend->updates->digests(b->plan, k, &digest), ST_OK);
-        for (int64_t at = 0; at < b->r->param_elems[k]; at += DEVICE_UPDATES_BLOCK) {
-            int64_t left = b->r->param_elems[k] - at;
-            size_t n = (size_t)(left < DEVICE_UPDATES_BLOCK ? left : DEVICE_UPDATES_BLOCK);
-            if (digest[at / DEVICE_UPDATES_BLOCK] != vector_digest(b->params[k] + at, n))
-                fail_msg("%s: parameter %d, element %lld differs after update %llu", what, k,
-                         (long long)at, (unsigned long long)step);
-        }
-    }
+    int64_t all = b->r->param_elems[k];
+    return all < PART_ELEMS ? all : PART_ELEMS;
 }
 
-/* The device updates its own copy, the host the other one, with the same gradients. */
+static void grads_fetch(struct bench *b)
+{
+    for (int k = 0; k < b->r->n_params; k++)
+        for (int64_t at = 0; at < b->r->param_elems[k]; at += PART_ELEMS)
+            assert_int_equal(backend->updates->fetch(b->plan, k, at / PART_ELEMS), ST_OK);
+}
+
+/* Compares the digests of an update with those of values that the host has computed. */
+static void digests_compare(struct bench *b, float *const *values, const char *what, uint64_t step)
+{
+    for (int k = 0; k < b->r->n_params; k++)
+        for (int64_t at = 0; at < b->r->param_elems[k]; at += PART_ELEMS) {
+            const uint64_t *digest;
+            int64_t end = at + part_elems(b, k);
+            end = end < b->r->param_elems[k] ? end : b->r->param_elems[k];
+            assert_int_equal(backend->updates->digests(b->plan, k, at / PART_ELEMS, step, &digest),
+                             ST_OK);
+            for (int64_t i = at; i < end; i += DEVICE_UPDATES_BLOCK, digest++) {
+                size_t n =
+                    (size_t)(end - i < DEVICE_UPDATES_BLOCK ? end - i : DEVICE_UPDATES_BLOCK);
+                if (*digest != vector_digest(values[k] + i, n))
+                    fail_msg("%s: parameter %d, element %lld differs after update %llu", what, k,
+                             (long long)i, (unsigned long long)step);
+            }
+        }
+}
+
+/* The device updates its own copy, the host the other one, with the same gradients. The digests of
+ * an update are read after the next one. */
 static void train_twice(struct bench *b, const struct optim_config *optim, uint64_t n_steps)
 {
+    float *before[REFERENCE_MAX_PARAMS] = {NULL};
     struct device_updates_config cfg = {.optim = *optim, .keep = b->keep, .weight = BATCH};
     assert_int_equal(backend->updates->begin(b->plan, &cfg), ST_OK);
     load_all(b);
+    for (int k = 0; k < b->r->n_params; k++)
+        assert_non_null(before[k] = calloc((size_t)b->r->param_elems[k], sizeof(float)));
     for (uint64_t step = 0; step < n_steps; step++) {
         compute_outside(b, step);
         assert_int_equal(backend->updates->run(b->plan, step + 1), ST_OK);
+        if (step > 0)
+            digests_compare(b, before, optim_name(optim->kind), step);
+        grads_fetch(b);
         update_outside(b, optim, step);
-        digests_compare(b, optim_name(optim->kind), step + 1);
+        for (int k = 0; k < b->r->n_params; k++)
+            memcpy(before[k], b->params[k], (size_t)b->r->param_elems[k] * sizeof(float));
     }
+    digests_compare(b, b->params, optim_name(optim->kind), n_steps);
+    backend->updates->end(b->plan);
+    for (int k = 0; k < b->r->n_params; k++)
+        free(before[k]);
 }
 
 /* ---- tests ---- */
@@ -345,6 +379,7 @@ static void test_updates_have_the_bits_of_the_host(void **state)
         for (int k = 0; k < b->r->n_params; k++)
             memset(b->slots[k], 0, 2 * (size_t)b->r->param_elems[k] * sizeof(float));
         train_twice(b, &optim, 3);
+        step_outside(b, &optim, 3); /* backward copies gradients again */
         bench_destroy(b);
     }
 }

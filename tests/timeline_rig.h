@@ -29,10 +29,12 @@ struct timeline_chunk {
 struct timeline {
     double begin_us, end_us; /* begin of the step, and of the next one */
     int n_chunks;
-    struct timeline_chunk chunk[TIMELINE_MAX_CHUNKS];
+    struct timeline_chunk chunk[TIMELINE_MAX_CHUNKS], before[TIMELINE_MAX_CHUNKS]; /* before: of the
+                                                                                      step before */
     const struct emulation_span *spans; /* [n_spans] the card's work in all steps */
     int n_spans;
     int n_host_checks; /* number of the worker's own checks of gradients in all steps */
+    int n_digests;     /* number of blocks of versions that the worker compared in all steps */
 };
 
 void timeline_run(const struct timeline_config *cfg, struct timeline *out);

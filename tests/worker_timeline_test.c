@@ -151,6 +151,57 @@ static void test_only_the_card_checks_gradients(void **state)
     assert_non_null(launch_of("weir_finite"));
 }
 
+/* ---- with TUNING_UPDATES ---- */
+
+static struct timeline plain; /* the same step without this tuning */
+
+static int run_ahead(void **state)
+{
+    plain = line;
+    config.tuning |= TUNING_UPDATES;
+    timeline_run(&config, &line);
+    return 0;
+}
+
+static void test_card_loads_no_versions(void **state)
+{
+    for (int i = 0; i < line.n_spans; i++)
+        for (int k = 0; k < line.n_chunks; k++) {
+            const struct emulation_span *s = &line.spans[i];
+            const char *value = line.chunk[k].value;
+            assert_false(s->engine == ENGINE_TO_CARD && s->queued_us >= line.begin_us &&
+                         (const char *)s->host < value + line.chunk[k].bytes &&
+                         value < (const char *)s->host + s->bytes);
+        }
+    assert_true(line.n_digests > 0);
+}
+
+/* The card has computed the step's gradients before the last version of the step before it. */
+static void test_card_does_not_wait_for_versions(void **state)
+{
+    double last_us = 0;
+    for (int i = 0; i < line.n_chunks; i++)
+        last_us = fmax(last_us, line.before[i].copied_us);
+    assert_true(launch_of("cublasGemmEx")->end_us < last_us);
+    assert_true(launch_of("weir_update<KIND>")->queued_us < last_us);
+    assert_true(line.end_us - line.begin_us < plain.end_us - plain.begin_us);
+}
+
+/* A chunk's gradient is copied when the servers do not read the last one any more, and no later
+ * than the next chunk's answer. */
+static void test_gradients_are_copied_behind_their_answer(void **state)
+{
+    int n = 0;
+    for (int i = 0; i + 2 < line.n_chunks; i++) {
+        if (line.chunk[i].bytes < CHUNKS_DEFAULT_BYTES)
+            continue;
+        double queued_us = copy_of(ENGINE_TO_HOST, line.chunk[i].gradient)->queued_us;
+        assert_true(queued_us >= line.before[i].copied_us);
+        n += queued_us < line.before[i + 2].copied_us;
+    }
+    assert_true(n > 1);
+}
+
 static int draw(int argc, char **argv)
 {
     char title[160];
@@ -183,9 +234,15 @@ int main(int argc, char **argv)
     }
     if (argc > 1)
         return draw(argc, argv);
-    return RUN_GROUP(
-        run_line, NULL, test_copies_in_one_direction_share_an_engine,
-        test_work_begins_after_it_is_queued, test_chunks_are_pushed_after_their_download,
-        test_chunks_are_pushed_one_by_one, test_lower_layers_compute_during_downloads,
-        test_uploads_do_not_wait_for_the_next_chunk, test_only_the_card_checks_gradients);
+    status =
+        RUN_GROUP(run_line, NULL, test_copies_in_one_direction_share_an_engine,
+                  test_work_begins_after_it_is_queued, test_chunks_are_pushed_after_their_download,
+                  test_chunks_are_pushed_one_by_one, test_lower_layers_compute_during_downloads,
+                  test_uploads_do_not_wait_for_the_next_chunk, test_only_the_card_checks_gradients);
+    return status + RUN_GROUP(run_ahead, NULL, test_copies_in_one_direction_share_an_engine,
+                              test_work_begins_after_it_is_queued,
+                              test_chunks_are_pushed_after_their_download,
+                              test_only_the_card_checks_gradients, test_card_loads_no_versions,
+                              test_card_does_not_wait_for_versions,
+                              test_gradients_are_copied_behind_their_answer);
 }

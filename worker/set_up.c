@@ -321,9 +321,16 @@ static enum status open_checkpoints(struct worker *w)
     return st;
 }
 
-static void log_towers(const struct worker *w)
+static void log_network(const struct worker *w)
 {
     char label[DEVICE_LABEL_SIZE];
+    LOG_I("model '%s': %" PRId64 " parameters in %d %s; %d %s, %.0f MB; %" PRId64
+          " training samples from %s, %d %s",
+          w->model->name, w->chunks->n_elems, w->chunks->n_chunks,
+          w->chunks->n_chunks == 1 ? "chunk" : "chunks", w->towers.n,
+          w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
+          w->train->n, w->train->path, w->model->classes,
+          w->train->targets ? "targets" : "classes");
     for (int i = 0; i < w->towers.n; i++) {
         const struct tower_spec *t = &w->towers.tower[i];
         const struct tower_device *d = &t->own;
@@ -385,12 +392,14 @@ static enum status make_trainer(struct worker *w)
 {
     const struct options *o = &w->opt;
     struct net_job job = options_job(o, w->train->n);
+    w->server_optim = job.optim;
     struct trainer_config cfg = {
         .model = w->model,
         .chunks = w->chunks,
         .train = w->train,
         .test = w->test,
         .updates = &w->updates,
+        .server_optim = o->ps_hosts.n > 0 ? &w->server_optim : NULL,
         .threads = w->threads,
         .params = w->params,
         .averages = w->averages,
@@ -428,14 +437,7 @@ static enum status make_trainer(struct worker *w)
         TRY(sample_log_open(o->record_samples, &w->sample_log));
     cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
-    LOG_I("model '%s': %" PRId64 " parameters in %d %s; %d %s, %.0f MB; %" PRId64
-          " training samples from %s, %d %s",
-          w->model->name, w->chunks->n_elems, w->chunks->n_chunks,
-          w->chunks->n_chunks == 1 ? "chunk" : "chunks", w->towers.n,
-          w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
-          w->train->n, w->train->path, w->model->classes,
-          w->train->targets ? "targets" : "classes");
-    log_towers(w);
+    log_network(w);
     if (job.epochs <= 0) /* --epochs: another worker's data may determine the steps */
         set_up_log_rounds(&job, options_train_steps(o, w->train->n));
 done:

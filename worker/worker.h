@@ -61,7 +61,8 @@ struct worker {
     bool is_over;               /* the job had ended before this process started */
     struct alone_writer *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
-    struct events *events; /* --logdir; NULL: none */
+    struct events *events;            /* --logdir; NULL: none */
+    struct optim_config server_optim; /* optimizer of the servers, if there are any */
     struct trainer *trainer;
     struct figures figures;
     struct waiting *waiting;   /* watches the waits for servers; NULL: no servers */

@@ -253,6 +253,8 @@ static enum status backward_layer(struct plan *p, int layer)
     TRY(device_select(plan));
     if (!is_queued)
         TRY(gpu_layer_backward(plan, layer));
+    if (gpu_updates_are_on(plan->updates)) /* the caller requests the copies */
+        return ST_OK;
     TRY(plan->member != NULL ? gpu_group_arrive(plan, layer) : gpu_transfer_download(plan, layer));
 done:
     return st;
@@ -476,14 +478,43 @@ static enum status updates_run(struct plan *p, uint64_t step)
     return st == ST_OK ? gpu_updates_run(gpu_plan_of(p), step) : st;
 }
 
-static enum status updates_digests(struct plan *p, int param, const uint64_t **out)
+static void updates_end(struct plan *p)
 {
-    enum status st = device_select(gpu_plan_of(p));
-    CHECK(param >= 0 && param < gpu_plan_of(p)->cfg.n_params);
-    return st == ST_OK ? gpu_updates_digests(gpu_plan_of(p), param, out) : st;
+    gpu_updates_end(gpu_plan_of(p)->updates);
 }
 
-static const struct device_updates_ops updates = {updates_begin, updates_run, updates_digests};
+static enum status updates_fetch(struct plan *p, int param, int64_t part)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = gpu_plan_of(p);
+    CHECK(param >= 0 && param < plan->cfg.n_params && plan->params[param].layer >= 0);
+    CHECK(part >= 0 && part < plan->params[param].n_parts);
+    TRY(device_select(plan));
+    TRY(gpu_transfer_fetch(plan, param, part));
+done:
+    return st;
+}
+
+static enum status updates_digests(struct plan *p, int param, int64_t part, uint64_t step,
+                                   const uint64_t **out)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = gpu_plan_of(p);
+    CHECK(param >= 0 && param < plan->cfg.n_params && plan->params[param].layer >= 0);
+    CHECK(part >= 0 && part < plan->params[param].n_parts);
+    TRY(device_select(plan));
+    TRY(gpu_updates_digests(plan, (struct gpu_updates_part){param, part}, step, out));
+done:
+    return st;
+}
+
+static const struct device_updates_ops updates = {
+    .begin = updates_begin,
+    .end = updates_end,
+    .run = updates_run,
+    .fetch = updates_fetch,
+    .digests = updates_digests,
+};
 
 static const struct parts_ops parts = {wait_part, check_grads, load_part};
 

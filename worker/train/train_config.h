@@ -35,6 +35,8 @@ struct trainer_config {
      * worker the whole set; NULL: each worker evaluates the test set instead */
     const struct dataset *validation;
     struct updates *updates;
+    /* optimizer of the servers; NULL: no servers, or the trainer never updates ahead of them */
+    const struct optim_config *server_optim;
     /* threads for loops over parameters, if the towers' backend has no threads for them */
     struct thread_pool *threads;
     /* flat block, updated by the exchange, or by the trainer if a device trains without copying to

@@ -72,6 +72,8 @@ static enum status collect_results(struct trainer *t)
         .updates = t->cfg.updates, .place = &t->towers[0]->place, .own_pace = t->cfg.own_pace};
     enum status st =
         member_steps_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
+    if (st == ST_OK)
+        st = trainer_ahead_compare_all(t);
     return st == ST_OK ? fetch_averages(t) : st;
 }
 
@@ -247,7 +249,10 @@ static enum status begin_again(struct trainer *t, int *again)
         return t->result.left ? ST_OK : st;
     t->steps_before = t->result.local_steps;
     start_from(t, &start);
-    return follow_rounding(t, &start.place.rounding);
+    TRY(follow_rounding(t, &start.place.rounding));
+    TRY(trainer_ahead_start(t, &start));
+done:
+    return st;
 }
 
 /* Number of first steps on a GPU that do not count for the speed: bench/gpu_train.py leaves out as
@@ -298,6 +303,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
+    TRY(trainer_ahead_start(t, start));
     struct progress_config pc = {.style = t->cfg.progress,
                                  .task_index = start->place.member,
                                  .first_step = start->step,
@@ -551,6 +557,7 @@ void trainer_destroy(struct trainer *t)
     free(t->share);
     free(t->contributions);
     trainer_parts_free(t);
+    trainer_ahead_free(t);
     free(t->rounded);
     free(t);
 }

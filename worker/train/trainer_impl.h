@@ -5,31 +5,32 @@
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   sum and push of all towers' contributions
  *   trainer_parts.c  copies in parts
+ *   trainer_ahead.c  updates on the card
  *   trainer_finite.c the check that contributions are finite
  *   trainer_observe.c reports to the observer
- *
  * DESIGN. Each tower is a thread; all towers run the same steps. Before a layer's forward, a tower
  * waits until the layer's gradients of the last step are pushed and the layer's new version is in
- * params. After a layer's backward, the tower arrives at that layer. The last tower to arrive at a
- * layer adds the contributions in their fixed order, and pushes the layer's chunks. A contribution
- * is a block of gradients on the host with its weight in the sum: it contains the gradients of one
- * tower, or the sum of the already weighted gradients of all towers of a group (device_group.h). If
- * there is only one contribution, it may already be rounded to the wire's dtype; then it is pushed
- * unchanged. If the only tower copies in parts, see trainer_parts.h. Gradients and parameters of a
- * layer are used again only after the exchange's answer, so one copy of each is enough, and no
- * further lock is needed. When the servers' generation ends, a wait returns ST_REBASED: the step
- * whose parameters did not arrive and all later steps are invalid and are not pushed. Earlier steps
- * are still pushed, because they may count. Towers of a group wait for each other within a step, so
- * they first end the newest step that any of them has begun, with the parameters that they have.
- * Then all begin again at the step and with the place that the servers' answer contains. */
+ * params (but see trainer_ahead.h). After a layer's backward, the tower arrives at that layer. The
+ * last tower to arrive at a layer adds the contributions in their fixed order, and pushes the
+ * layer's chunks. A contribution is a block of gradients on the host with its weight in the sum:
+ * the gradients of one tower, or the sum of the weighted gradients of a group's towers
+ * (device_group.h). A single contribution may already be rounded to the wire's dtype; then it is
+ * pushed unchanged. If the only tower copies in parts, see trainer_parts.h. Gradients and
+ * parameters of a layer are used again only after the exchange's answer, so one copy of each is
+ * enough, and no further lock is needed. When the servers' generation ends, a wait returns
+ * ST_REBASED: the step whose parameters did not arrive and all later steps are invalid and not
+ * pushed. Earlier steps are still pushed, because they may count. Towers of a group wait for each
+ * other within a step, so they first end the newest step that any of them has begun, with the
+ * parameters that they have. Then all begin again at the step and place that the servers' answer
+ * contains. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
 #include "worker/train/trainer.h"
+#include "worker/train/trainer_ahead.h"
 #include "worker/train/trainer_parts.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
 enum { TRAINER_WHAT_BYTES = 400 };
 
 struct step_share {
@@ -50,6 +51,7 @@ struct trainer {
     struct contribution *contributions; /* the block of the first one receives the sum */
     int n_contributions;
     struct trainer_parts parts;
+    struct trainer_ahead ahead;
     int follows;      /* true: `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: the backend decides */
     struct crew crew; /* threads for loops over contributions */
@@ -79,7 +81,6 @@ struct trainer {
     int64_t invalid_from; /* first step whose parameters did not arrive; otherwise INT64_MAX */
     int *arrived;         /* [n_layers] number of towers that have arrived in this step */
     int64_t *pushed;      /* [n_layers] number of steps whose gradients were pushed */
-
     struct step_share (*share)[2]; /* [n_towers][step & 1] data of each tower's step */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
     int64_t steps_before;          /* number of local steps in earlier generations */

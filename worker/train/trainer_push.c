@@ -86,6 +86,7 @@ static enum status check_parts(struct trainer *t, int layer, int64_t step, bool 
 {
     enum status st = ST_OK;
     const struct layer *l = &t->cfg.model->layers[layer];
+    int first, n;
     *suspect = false;
     if (l->n_params == 0)
         return ST_OK;
@@ -93,8 +94,11 @@ static enum status check_parts(struct trainer *t, int layer, int64_t step, bool 
         t->parts.fetched[l->param[i]] = 0;
     TRY(split_tower_check_grads(t->towers[0]->stages, layer, suspect));
     *suspect |= has_fault(t, layer, step);
-    if (*suspect || t->cfg.clip_norm > 0 || trainer_observe_is_due(t, step))
-        TRY(trainer_parts_fetch_layer(t, layer));
+    if (*suspect || t->cfg.clip_norm > 0 || trainer_observe_is_due(t, step)) {
+        trainer_push_layer_chunks(t, layer, &first, &n);
+        TRY(trainer_ahead_fetch(t, first, n, step));
+        TRY(trainer_state_is_invalid(t, step) ? ST_OK : trainer_parts_fetch_layer(t, layer));
+    }
 done:
     return st;
 }
@@ -114,6 +118,10 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         /* without lockstep: the chunk already has all its updates */
         if (version >= t->cfg.train_steps)
             continue;
+        /* the next chunk is copied while this one is pushed */
+        TRY(trainer_ahead_fetch(t, c, c + 1 < first + n ? 2 : 1, step));
+        if (trainer_state_is_invalid(t, step))
+            return ST_OK;
         if (t->parts.fetches)
             TRY(trainer_parts_fetch(t, c));
         fault_delay(t, c, step);
@@ -150,6 +158,8 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         return ST_OK;
     if (t->parts.fetches)
         TRY(check_parts(t, layer, step, &suspect));
+    if (trainer_state_is_invalid(t, step))
+        return ST_OK;
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
     fault_nonfinite(t, layer, step);

@@ -27,7 +27,7 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     int first, n;
     trainer_push_layer_chunks(t, layer, &first, &n);
     struct updates *x = t->cfg.updates;
-    enum status st = t->parts.loads
+    enum status st = t->parts.loads && !trainer_ahead_has(t, step)
                          ? trainer_parts_load(t, first, n, step)
                          : x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX);
     st = trainer_state_note_rebased(t, st, step);
@@ -37,14 +37,17 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     return st;
 }
 
-/* Waits for the layer's version, and loads it into the tower. */
+/* Waits for the layer's version, and loads it into the tower, unless the card has made it. */
 static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
+    bool has = trainer_ahead_has(t, step);
+    if (has && !trainer_observe_is_due(t, step))
+        return ST_OK;
     enum status st = layer_wait(t, w, layer, step);
     if (trainer_state_is_invalid(t, step)) /* the results of this step do not count any more */
         return st;
-    for (int i = 0; st == ST_OK && !t->parts.loads && i < l->n_params; i++)
+    for (int i = 0; st == ST_OK && !t->parts.loads && !has && i < l->n_params; i++)
         st = split_tower_load_param(w->stages, l->param[i]);
     if (st == ST_OK)
         trainer_observe_layer(t, w, layer, step);
@@ -78,7 +81,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
             return ST_OK;
         TRY(split_tower_forward(w->stages, i, step));
     }
-    if (!trainer_state_is_invalid(t, step)) /* all parameters of the step have arrived */
+    bool ahead = trainer_ahead_has(t, step);
+    if (!ahead && !trainer_state_is_invalid(t, step)) /* all parameters of the step have arrived */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
     /* If backward only queues its work, gradients are copied and pushed while the layers below
@@ -87,11 +91,15 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     for (int i = n_layers - 1; i >= -lead; i--) {
         if (i >= 0)
             TRY(split_tower_backward(w->stages, i, step));
+        if (i == 0)
+            TRY(trainer_ahead_update(t, step));
         if (i == t->lowest)
             TRY(split_tower_result(w->stages, &share->loss, &share->n_correct));
         if (i + lead < n_layers)
             TRY(trainer_push_layer(t, w, i + lead, step));
     }
+    if (ahead && !trainer_state_is_invalid(t, step)) /* only now they have arrived */
+        TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
 done:
     return st;
 }
@@ -129,7 +137,8 @@ enum status trainer_step_run(struct trainer *t, struct tower *w)
     for (int64_t step = t->first_step; !trainer_state_is_stopped(t); step++) {
         if (!trainer_state_begin_step(t, step))
             return ST_OK;
-        TRY(layer_wait(t, w, t->lowest, step));
+        if (!trainer_ahead_has(t, step))
+            TRY(layer_wait(t, w, t->lowest, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
                 TRY(layer_wait(t, w, i, step));

@@ -345,6 +345,36 @@ static enum status grad_round(struct gpu_plan *plan, const struct gpu_param *p)
                             gpu_cast_down(plan->down, p->d_grad, p->d_grad16, p->elems));
 }
 
+/* Queues the copy of a part, which lies or would lie in `from`. */
+static enum status part_send(struct gpu_plan *plan, int param, const void *from, int64_t part)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    int64_t at = part == 0 ? 0 : part_end(plan, p, part - 1);
+    TRY(gpu_transfer_download_part(plan, param, from, at, part_end(plan, p, part)));
+    if (p->fetched != NULL)
+        TRY(gpu_check_cuda(&plan->ops[p->layer], "cudaEventRecord",
+                           cudaEventRecord(p->fetched[part], plan->down)));
+done:
+    return st;
+}
+
+enum status gpu_transfer_fetch(struct gpu_plan *plan, int param, int64_t part)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    const struct gpu_op *op = &plan->ops[p->layer];
+    if (part == 0)
+        TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(plan->down, plan->ready[p->layer], 0)));
+    TRY(part_send(plan, param, p->d_grad, part));
+    if (part == p->n_parts - 1)
+        TRY(gpu_check_cuda(op, "cudaEventRecord",
+                           cudaEventRecord(plan->copied[p->layer], plan->down)));
+done:
+    return st;
+}
+
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
@@ -359,12 +389,8 @@ enum status gpu_transfer_download(struct gpu_plan *plan, int layer)
         const void *from = p->d_grad16 != NULL ? (const void *)p->d_grad16 : p->d_grad;
         if (p->d_grad16 != NULL)
             TRY(grad_round(plan, p));
-        for (int64_t part = 0, at = 0; part < p->n_parts; at = part_end(plan, p, part++)) {
-            TRY(gpu_transfer_download_part(plan, l->param[k], from, at, part_end(plan, p, part)));
-            if (p->fetched != NULL)
-                TRY(gpu_check_cuda(op, "cudaEventRecord",
-                                   cudaEventRecord(p->fetched[part], plan->down)));
-        }
+        for (int64_t part = 0; part < p->n_parts; part++)
+            TRY(part_send(plan, l->param[k], from, part));
     }
     TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
 done:

@@ -16,6 +16,9 @@ enum status gpu_transfer_upload_part(struct gpu_plan *plan, int param, int64_t p
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
 /* Queues the copies of the layer's gradients after ready[layer], part by part. */
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer);
+/* Queues the copy of one part of a gradient of floats behind ready[layer]. The parts are copied in
+ * their order. */
+enum status gpu_transfer_fetch(struct gpu_plan *plan, int param, int64_t part);
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
 /* Waits for one part of a gradient. */
 enum status gpu_transfer_wait_part(struct gpu_plan *plan, int param, int64_t part);

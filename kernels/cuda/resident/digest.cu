@@ -15,8 +15,7 @@ static __global__ void weir_digest(const struct gpu_optim_part *parts, uint64_t 
     uint64_t sum = 0;
     for (uint32_t i = threadIdx.x; i < (uint32_t)part.n; i += THREADS) {
         uint32_t weight = i * 0x9e3779b1u + 0x7f4a7c15u;
-        weight = (weight ^ weight >> 15) * 0x85ebca77u;
-        sum += (uint64_t)bits[i] * weight;
+        sum += (uint64_t)bits[i] * (weight ^ weight >> 15);
     }
     sums[threadIdx.x] = sum;
     for (unsigned half = THREADS / 2; half > 0; half /= 2) {

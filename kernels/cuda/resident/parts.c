@@ -9,13 +9,29 @@ int64_t gpu_parts_elems(const struct gpu_plan *plan)
     return n;
 }
 
+/* Returns the number of elements of the part that begins at element `at` of a parameter. */
+static int64_t length_at(const struct gpu_plan *plan, const struct gpu_param *p, int64_t at)
+{
+    int64_t cut = plan->parts.elems, end = p->elems;
+    if (cut > 0 && at / cut * cut + cut < end)
+        end = at / cut * cut + cut;
+    return end - at < GPU_OPTIM_ELEMS ? end - at : GPU_OPTIM_ELEMS;
+}
+
+int gpu_parts_before(const struct gpu_plan *plan, int param)
+{
+    int n = 0;
+    for (int k = 0; k < param; k++) {
+        const struct gpu_param *p = &plan->params[k];
+        for (int64_t at = 0; p->layer >= 0 && at < p->elems; n++)
+            at += length_at(plan, p, at);
+    }
+    return n;
+}
+
 int gpu_parts_count(const struct gpu_plan *plan)
 {
-    int64_t n = 0;
-    for (int k = 0; k < plan->cfg.n_params; k++)
-        if (plan->params[k].layer >= 0)
-            n += (plan->params[k].elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
-    return (int)n;
+    return gpu_parts_before(plan, plan->cfg.n_params);
 }
 
 void gpu_parts_list(const struct gpu_plan *plan, float *d_slots, const float *keep,
@@ -25,16 +41,14 @@ void gpu_parts_list(const struct gpu_plan *plan, float *d_slots, const float *ke
     int64_t before = 0, all = gpu_parts_elems(plan);
     for (int k = 0; k < plan->cfg.n_params; k++) {
         const struct gpu_param *p = &plan->params[k];
-        for (int64_t at = 0; p->layer >= 0 && at < p->elems; at += GPU_OPTIM_ELEMS) {
-            int64_t left = p->elems - at;
-            out[n++] = (struct gpu_optim_part){
+        for (int64_t at = 0; p->layer >= 0 && at < p->elems; at += out[n++].n)
+            out[n] = (struct gpu_optim_part){
                 .p = p->d + at,
                 .g = p->d_grad + at,
                 .slot = {d_slots + before + at, d_slots + all + before + at},
-                .n = (int32_t)(left < GPU_OPTIM_ELEMS ? left : GPU_OPTIM_ELEMS),
+                .n = (int32_t)length_at(plan, p, at),
                 .keep = keep[k],
             };
-        }
         before += p->layer >= 0 ? p->elems : 0;
     }
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/resident/parts.h - the blocks into which the update kernel divides a plan's
- * parameters. Threads: any. Errors: none. */
+ * parameters. A block lies within one part of kernels/parts.h. Threads: any. Errors: none. */
 #ifndef KERNELS_CUDA_RESIDENT_PARTS_H
 #define KERNELS_CUDA_RESIDENT_PARTS_H
 #include "kernels/cuda/plan/plan.h"
@@ -7,9 +7,11 @@
 
 /* Returns the number of elements of all parameters of the plan. */
 int64_t gpu_parts_elems(const struct gpu_plan *plan);
-/* Returns the number of parts that gpu_parts_list lists. */
+/* Returns the number of blocks of the parameters before this one. */
+int gpu_parts_before(const struct gpu_plan *plan, int param);
+/* Returns the number of blocks. */
 int gpu_parts_count(const struct gpu_plan *plan);
-/* Lists all parts of all parameters. The slots of consecutive parts are adjacent. d_slots: two
+/* Lists all blocks of all parameters. The slots of consecutive blocks are adjacent. d_slots: two
  * blocks of gpu_parts_elems floats, as many as the optimizer has slots. keep: [n_params] see struct
  * gpu_optim_part. */
 void gpu_parts_list(const struct gpu_plan *plan, float *d_slots, const float *keep,

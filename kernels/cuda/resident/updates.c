@@ -3,8 +3,9 @@
  * DESIGN. The update runs on `compute`, after the backward of all layers (at its end `compute` has
  * waited for all branches, see branch.h) and before the next forward. It only reads the gradients,
  * which `down` copies to the host at the same time. A kernel then computes the digest of each
- * block, and the digests are copied to pinned memory. The scalars of the optimizer are in pinned
- * memory, too, so an update first waits for the previous one. */
+ * block, and the digests are copied to pinned memory. Pinned memory has room for the digests, and
+ * for the scalars of the optimizer, of DEVICE_UPDATES_KEPT updates. So an update first waits for
+ * the one that used the same room. */
 #include "kernels/cuda/resident/updates.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -26,11 +27,13 @@ struct gpu_updates {
     struct gpu_arena arena;      /* holds all device memory above */
 
     struct gpu_optim_part *parts; /* copied to d_parts */
-    int *first;                   /* [n_params] index of each parameter's first part */
+    int *first;                   /* [n_params] index of each parameter's first block */
+    int is_on;                    /* between `begin` and `end` */
     void *pinned;                 /* pinned memory of the two arrays below */
-    struct optim_step *scalars;
-    uint64_t *digest; /* [n_parts] */
-    cudaEvent_t done; /* the last update's digests are on the host */
+    struct optim_step *scalars;   /* [DEVICE_UPDATES_KEPT] update s is at s % DEVICE_UPDATES_KEPT */
+    uint64_t *digest;             /* [DEVICE_UPDATES_KEPT][n_parts] */
+    uint64_t known;               /* update that a caller has waited for; 0: none */
+    cudaEvent_t done[DEVICE_UPDATES_KEPT]; /* the update's digests are on the host */
 };
 
 static enum status memory_take(struct gpu_plan *plan, struct gpu_updates *u)
@@ -53,12 +56,13 @@ static enum status memory_take(struct gpu_plan *plan, struct gpu_updates *u)
               " bytes do not fit in the memory of device %d together with the network",
               a->bytes, plan->cfg.device);
     TRY(st);
-    TRY(gpu_check_cuda(
-        NULL, "cudaHostAlloc",
-        cudaHostAlloc(&u->pinned, (size_t)digests + sizeof *u->scalars, cudaHostAllocDefault)));
+    size_t pinned = DEVICE_UPDATES_KEPT * ((size_t)digests + sizeof *u->scalars);
+    TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                       cudaHostAlloc(&u->pinned, pinned, cudaHostAllocDefault)));
     u->digest = u->pinned;
-    u->scalars = (struct optim_step *)(u->digest + n);
-    TRY(gpu_transfer_event_create(NULL, &u->done));
+    u->scalars = (struct optim_step *)(u->digest + DEVICE_UPDATES_KEPT * n);
+    for (int k = 0; k < DEVICE_UPDATES_KEPT; k++)
+        TRY(gpu_transfer_event_create(NULL, &u->done[k]));
 done:
     return st;
 }
@@ -76,8 +80,7 @@ static void kernels_tell(struct gpu_updates *u, const struct device_updates_conf
     u->update.scale = (float)(1.0 / (double)cfg->weight);
 }
 
-/* Sets the slots to zero, and copies the list of parts. The copy has ended when this function
- * returns. */
+/* Sets the slots to zero, and copies the list of parts before this returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_updates *u)
 {
     enum status st = ST_OK;
@@ -110,11 +113,8 @@ static enum status create(struct gpu_plan *plan, const struct device_updates_con
         st = gpu_check_no_host_memory();
         goto done;
     }
-    for (int k = 0, n = 0; k < plan->cfg.n_params; k++) {
-        const struct gpu_param *p = &plan->params[k];
-        u->first[k] = n;
-        n += p->layer < 0 ? 0 : (int)((p->elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS);
-    }
+    for (int k = 0; k < plan->cfg.n_params; k++)
+        u->first[k] = gpu_parts_before(plan, k);
     TRY(memory_take(plan, u));
     *out = u;
 done:
@@ -126,60 +126,84 @@ done:
 enum status gpu_updates_begin(struct gpu_plan *plan, const struct device_updates_config *cfg)
 {
     enum status st = ST_OK;
-    if (plan->cfg.inference_only || plan->cfg.mine != NULL || plan->cfg.group != NULL) {
+    if (plan->cfg.inference_only || plan->cfg.mine != NULL || plan->cfg.group != NULL ||
+        plan->cfg.grads16 != NULL) {
         LOG_E(
-            "CUDA backend: updates on the device need a training plan of a whole network, outside a group");
+            "CUDA backend: updates on the device need a training plan of a whole network, outside a group, with gradients of floats");
         return ST_UNSUPPORTED;
     }
     if (plan->updates == NULL)
         TRY(create(plan, cfg, &plan->updates));
     struct gpu_updates *u = plan->updates;
-    CHECK(u->optim.kind == cfg->optim.kind);
+    CHECK(optim_n_slots(&u->optim) == optim_n_slots(&cfg->optim));
     u->optim = cfg->optim;
     kernels_tell(u, cfg);
     gpu_parts_list(plan, u->d_slots, cfg->keep, u->parts);
     TRY(memory_fill(plan, u));
+    u->known = 0;
+    u->is_on = 1;
 done:
     return st;
+}
+
+void gpu_updates_end(struct gpu_updates *u)
+{
+    if (u != NULL)
+        u->is_on = 0;
+}
+
+int gpu_updates_are_on(const struct gpu_updates *u)
+{
+    return u != NULL && u->is_on;
 }
 
 enum status gpu_updates_run(struct gpu_plan *plan, uint64_t step)
 {
     enum status st = ST_OK;
     struct gpu_updates *u = plan->updates;
-    CHECK(u != NULL);
-    TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(u->done)));
-    optim_begin(&u->optim, step, u->scalars);
+    CHECK(gpu_updates_are_on(u));
+    size_t k = step % DEVICE_UPDATES_KEPT, n = (size_t)u->update.n_parts;
+    TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(u->done[k])));
+    optim_begin(&u->optim, step, &u->scalars[k]);
     TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(u->d_scalars, u->scalars, sizeof *u->scalars,
+                       cudaMemcpyAsync(u->d_scalars, &u->scalars[k], sizeof *u->scalars,
                                        cudaMemcpyHostToDevice, plan->compute)));
     TRY(gpu_check_kernel(NULL, "update kernel", gpu_optim_run(plan->compute, &u->update)));
     TRY(gpu_check_kernel(
         NULL, "digest kernel",
         gpu_digest_parts(plan->compute, u->d_parts, u->update.n_parts, u->d_digest)));
     TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(u->digest, u->d_digest,
-                                       (size_t)u->update.n_parts * sizeof *u->digest,
+                       cudaMemcpyAsync(u->digest + k * n, u->d_digest, n * sizeof *u->digest,
                                        cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(gpu_check_cuda(NULL, "cudaEventRecord", cudaEventRecord(u->done, plan->compute)));
+    TRY(gpu_check_cuda(NULL, "cudaEventRecord", cudaEventRecord(u->done[k], plan->compute)));
 done:
     return st;
 }
 
-enum status gpu_updates_digests(struct gpu_plan *plan, int param, const uint64_t **out)
+enum status gpu_updates_digests(struct gpu_plan *plan, struct gpu_updates_part part, uint64_t step,
+                                const uint64_t **out)
 {
+    enum status st = ST_OK;
     struct gpu_updates *u = plan->updates;
-    CHECK(u != NULL);
-    *out = u->digest + u->first[param];
-    return gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(u->done));
+    CHECK(gpu_updates_are_on(u));
+    size_t k = step % DEVICE_UPDATES_KEPT;
+    int64_t blocks = (plan->parts.elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
+    *out = u->digest + k * (size_t)u->update.n_parts + u->first[part.param] + part.part * blocks;
+    if (u->known == step)
+        return ST_OK;
+    TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(u->done[k])));
+    u->known = step;
+done:
+    return st;
 }
 
 void gpu_updates_destroy(struct gpu_plan *plan, struct gpu_updates *u)
 {
     if (u == NULL)
         return;
-    if (u->done != NULL)
-        cudaEventDestroy(u->done);
+    for (int k = 0; k < DEVICE_UPDATES_KEPT; k++)
+        if (u->done[k] != NULL)
+            cudaEventDestroy(u->done[k]);
     if (u->pinned != NULL)
         cudaFreeHost(u->pinned);
     gpu_bind_undo(plan->cfg.device, &u->arena);
