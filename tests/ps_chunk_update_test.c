@@ -303,44 +303,63 @@ static void contribution_repeated_on_another_stream_is_refused_there(void **stat
     close_store(&f);
 }
 
-static void *stop(void *arg)
+static struct fixture *stops; /* store in which every chunk is stopped, but an update under way */
+
+void __real_chunk_update_await_all(struct store *s);
+void __wrap_chunk_update_await_all(struct store *s);
+
+/* Sends contributions again, and one that arrives late. None is answered yet. */
+void __wrap_chunk_update_await_all(struct store *s)
 {
-    handover_stop(arg);
-    return NULL;
+    struct fixture *f = stops;
+    stops = NULL;
+    if (f) {
+        assert_int_equal(push(f, 1, FIRST_PROCESS + 1, 0, 2, false), PIECE_NONE);
+        assert_int_equal(push(f, 1, FIRST_PROCESS + 1, 1, 2, false), PIECE_NONE);
+        assert_int_equal(push(f, 1, FIRST_PROCESS + 1, 2, 2, false), PIECE_NONE);
+        assert_int_equal(f->n_seen, 0);
+        assert_false(handover_is_stopped(s));
+        pthread_mutex_unlock(&f->gate);
+    }
+    __real_chunk_update_await_all(s);
 }
 
-/* Chunk 1 has all contributions, and chunk 2 waits for one. The contributors to chunk 1 receive
- * REBASE only when the update has read their contributions, which they may then overwrite. */
+/* Chunk 0 has the next version, whose answer member 1 has lost. Chunk 1 has all contributions, and
+ * chunk 2 waits for one. No member receives REBASE for chunk 0 or 2 while the update of chunk 1
+ * reads its contribution, which the member may then overwrite. */
 static void stop_waits_for_an_update(void **state)
 {
     static float expect[N_ELEMS], got[CHUNK];
     struct fixture f;
     struct handover_chunk t;
-    pthread_t thread;
     compute(2, 3, expect);
     open_store(&f, 2, true);
     push_all(&f, 2, 0);
     push_all(&f, 2, 1);
+    f.n_seen = 0;
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(push(&f, m, FIRST_PROCESS + (uint64_t)m, 0, 2, false), PIECE_NONE);
+    await_answers(&f, 2);
     close_gate(&f);
     f.n_seen = 0;
     for (int m = 0; m < 2; m++)
         assert_int_equal(push(&f, m, FIRST_PROCESS + (uint64_t)m, 1, 2, false), PIECE_NONE);
     assert_int_equal(push(&f, 0, FIRST_PROCESS, 2, 2, false), PIECE_NONE);
-    assert_int_equal(pthread_create(&thread, NULL, stop, f.store), 0);
-    await_answers(&f, 1);
-    assert_int_equal(f.seen[0].chunk, 2);
-    assert_int_equal(f.seen[0].kind, PIECE_REBASE);
-    assert_false(handover_is_stopped(f.store)); /* the update is under way */
-    assert_int_equal(push(&f, 1, FIRST_PROCESS + 1, 1, 2, false), PIECE_NONE); /* a repeat */
-    assert_int_equal(push(&f, 1, FIRST_PROCESS + 1, 2, 2, false), PIECE_REBASE);
-    pthread_mutex_unlock(&f.gate);
-    pthread_join(thread, NULL);
+    stops = &f;
+    handover_stop(f.store);
+    assert_null(stops);
     assert_true(handover_is_stopped(f.store));
-    assert_int_equal(f.n_seen, 3);
-    for (int i = 1; i < 3; i++) {
-        assert_int_equal(f.seen[i].chunk, 1);
-        assert_int_equal(f.seen[i].kind, PIECE_REBASE);
+    static const struct seen answers[] = {{.kind = PIECE_APPLIED, .chunk = 1},
+                                          {.kind = PIECE_APPLIED, .chunk = 1},
+                                          {.kind = PIECE_REBASE, .chunk = 0},
+                                          {.kind = PIECE_REBASE, .chunk = 2},
+                                          {.kind = PIECE_REBASE, .chunk = 2}};
+    assert_int_equal(f.n_seen, sizeof answers / sizeof *answers);
+    for (int i = 0; i < f.n_seen; i++) {
+        assert_int_equal(f.seen[i].chunk, answers[i].chunk);
+        assert_int_equal(f.seen[i].kind, answers[i].kind);
     }
+    assert_int_equal(push(&f, 1, FIRST_PROCESS + 1, 2, 2, false), PIECE_REBASE);
     store_rig_read(f.store, &f.chunks->chunks[1], 1, 3, got);
     assert_memory_equal(got, expect + CHUNK, sizeof got);
     assert_int_equal(handover_take(f.store, 1, 2, &t), ST_OK); /* the version before is kept */

@@ -223,7 +223,7 @@ static int gives_pusher(const struct chunk_state *c, int64_t step)
 /* Lists owed answers, from member *from on. The caller holds the chunk's lock. */
 static int collect_owed(struct store *s, struct chunk_state *c, int *from, struct target *t)
 {
-    int n = 0, stopped = c->is_stopped && c->pending != CHUNK_PENDING_UPDATE;
+    int n = 0, stopped = atomic_load(&s->sends_rebase);
     int64_t limit = clock_limit(s, c);
     int push = c->version < withheld_from(s);
     for (; *from < s->n_members && n + 2 <= ANSWER_BATCH; (*from)++) {

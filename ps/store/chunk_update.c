@@ -217,14 +217,13 @@ static void end(struct store *s, struct chunk_state *c, size_t bad, struct store
         chunk_version_drop(&next);
         refused = uncount(s, c, bad, &refusal);
     }
-    bool answers = made || c->is_stopped;
     size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock); /* the chunk may begin its next update */
     segment_unref(memory);
     diverged_log(s, c, not_finite, step);
     if (is_good && member >= 0)
         stragglers_note(s->stragglers, &late);
-    if (answers)
+    if (made)
         answer_owed(s, c);
     if (refusal.why)
         refuse(s, member, &refused, &refusal, answer, from);

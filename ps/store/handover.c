@@ -1,10 +1,10 @@
 /* ps/store/handover.c - see store.h: ends a store, and fills the next one from it.
  *
- * A stop is final and immediate: each chunk keeps the version that it has, or that an update is
- * just making, and answers REBASE to every piece that waits there or arrives later. If an update is
- * under way, the contributors are answered at its end: after REBASE a member may overwrite its
- * contribution in shared memory, which the update still reads. The versions of two chunks may then
- * differ by a step; the next generation begins at the last step that is complete on every server.
+ * A stop is final: each chunk keeps the version that it has, or that an update is just making, and
+ * sends REBASE to every piece that waits there or arrives later. After REBASE for any chunk, a
+ * member may overwrite all its contributions in shared memory. So REBASE is sent only when no
+ * update reads a contribution any more. The versions of two chunks may then differ by a step; the
+ * next generation begins at the last step that is complete on every server.
  * Locks:   a chunk's, the store's lock of n_updates; never both. */
 #include "ps/store/handover.h"
 #include "ps/store/answers.h"
@@ -23,9 +23,11 @@ void handover_stop(struct store *s)
         pthread_mutex_lock(&c->lock);
         c->is_stopped = true;
         pthread_mutex_unlock(&c->lock);
-        answer_owed(s, c);
     }
     chunk_update_await_all(s);
+    atomic_store(&s->sends_rebase, true);
+    for (int i = 0; i < s->n_owned; i++)
+        answer_owed(s, &s->owned[i]);
     if (!atomic_exchange(&s->is_stopped, true) && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
 }

@@ -407,12 +407,12 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
 static bool handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                          struct store_answer *answer)
 {
-    bool is_read = c->pending == CHUNK_PENDING_UPDATE && a->piece->kind == PIECE_PUSH;
-    if (c->is_stopped && is_read) /* the answer REBASE follows, see handover.c */
+    bool is_push = a->piece->kind == PIECE_PUSH;
+    if (c->is_stopped && is_push && !atomic_load(&s->sends_rebase)) /* see handover.c */
         answer_defer(c, a);
     else if (c->is_stopped)
         answer->kind = PIECE_REBASE;
-    else if (a->piece->kind == PIECE_PUSH)
+    else if (is_push)
         return handle_push(s, c, a, answer);
     else if (a->piece->kind == PIECE_INIT)
         return handle_init(s, c, a, answer);
