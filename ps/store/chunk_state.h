@@ -90,13 +90,12 @@ struct store {
     _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */
     _Atomic bool *left;            /* [n_members] the member has left at some time; never cleared */
     _Atomic bool hold_last;        /* the last version is made, but not sent in answer to pushes */
-    _Atomic bool
-        sends_rebase; /* true once every chunk is stopped, and no update reads a contribution */
-    _Atomic bool is_stopped;      /* true once all members that waited then are answered, too */
-    _Atomic bool sums;            /* a member needs the versions' checksums */
-    _Atomic int n_restarts;       /* members that joined again without having left */
-    _Atomic int n_updates;        /* updates under way; each begins under its chunk's lock */
-    pthread_mutex_t updates_lock; /* guards the end of each update */
+    _Atomic bool sends_rebase;     /* true once all chunks are stopped, and no update reads input */
+    _Atomic bool is_stopped;       /* true once all members that waited then are answered, too */
+    _Atomic bool sums;             /* a member needs the versions' checksums */
+    _Atomic int n_restarts;        /* members that joined again without having left */
+    _Atomic int n_updates;         /* updates under way; each begins under its chunk's lock */
+    pthread_mutex_t updates_lock;  /* guards the end of each update */
     pthread_cond_t updates_ended;
 };
 
