@@ -2,12 +2,15 @@
 #include "tests/emulation/errors.h"
 #include "tests/emulation/graph.h"
 #include "tests/emulation/machine.h"
+#include "tests/emulation/runtime.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
 static __thread cudaError_t last_error;
-static __thread struct CUgraph_st *captured;
+enum { MOST_CAPTURES = 16 };
+/* graphs that the thread captures, the oldest first; NULL behind them */
+static __thread struct CUgraph_st *captured[MOST_CAPTURES];
 static __thread int current_device;
 static _Atomic int lost[EMULATION_MAX_DEVICES];
 
@@ -71,19 +74,35 @@ cudaError_t emulation_answer(cudaError_t code)
 
 void emulation_capturing(struct CUgraph_st *graph)
 {
-    captured = graph;
+    for (int k = 0; k < MOST_CAPTURES; k++)
+        if (captured[k] == NULL) {
+            captured[k] = graph;
+            return;
+        }
+    emulation_fail("more captures in a thread than are emulated");
 }
 
-struct CUgraph_st *emulation_captured(void)
+void emulation_captures_no_more(const struct CUgraph_st *graph)
 {
-    return captured;
+    int n = 0;
+    for (int k = 0; k < MOST_CAPTURES; k++)
+        if (captured[k] != graph)
+            captured[n++] = captured[k];
+    while (n < MOST_CAPTURES)
+        captured[n++] = NULL;
+}
+
+struct CUgraph_st *emulation_captured(int k)
+{
+    return k < MOST_CAPTURES ? captured[k] : NULL;
 }
 
 cudaError_t emulation_forbid(void)
 {
-    if (captured == NULL)
-        return emulation_answer(cudaSuccess);
-    return emulation_answer(emulation_graph_break(captured, cudaErrorStreamCaptureUnsupported));
+    cudaError_t code = cudaSuccess;
+    for (int k = 0; k < MOST_CAPTURES && captured[k] != NULL; k++)
+        code = emulation_graph_break(captured[k], cudaErrorStreamCaptureUnsupported);
+    return emulation_answer(code);
 }
 
 cudaError_t cudaGetLastError(void)

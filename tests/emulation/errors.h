@@ -13,10 +13,12 @@ cudaError_t emulation_answer(cudaError_t code);
 /* Marks the device as lost: its remaining work will not be done. */
 void emulation_lose(int device, cudaError_t code);
 cudaError_t emulation_lost(int device); /* cudaSuccess: not lost */
-/* Begins to capture in this thread; NULL: ends. A forbidden call invalidates `graph`. */
+/* Begins and ends a capture in this thread, which may capture several graphs at once. A forbidden
+ * call invalidates all of them. */
 struct CUgraph_st;
 void emulation_capturing(struct CUgraph_st *graph);
-struct CUgraph_st *emulation_captured(void); /* graph that this thread captures; NULL: none */
+void emulation_captures_no_more(const struct CUgraph_st *graph);
+struct CUgraph_st *emulation_captured(int k); /* k-th graph that is captured; NULL: there are k */
 /* Returns an error for a call that is illegal while the thread captures, otherwise cudaSuccess. */
 cudaError_t emulation_forbid(void);
 

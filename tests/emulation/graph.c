@@ -101,10 +101,20 @@ struct emulation_place emulation_graph_record(struct CUstream_st *s)
     return (struct emulation_place){g->number, g->n_places++};
 }
 
+/* Returns the graph of this capture if this thread captures it. */
+static struct CUgraph_st *captured_as(uint64_t number)
+{
+    struct CUgraph_st *g;
+    for (int k = 0; (g = emulation_captured(k)) != NULL; k++)
+        if (g->number == number)
+            return g;
+    return NULL;
+}
+
 cudaError_t emulation_graph_wait(struct CUstream_st *s, struct emulation_place place)
 {
     struct emulation_capture *c = emulation_capture(s);
-    struct CUgraph_st *g = c->graph != NULL ? c->graph : emulation_captured();
+    struct CUgraph_st *g = c->graph != NULL ? c->graph : captured_as(place.capture);
     if (g == NULL || g->number != place.capture)
         return c->graph == NULL ? cudaErrorCapturedEvent
                                 : emulation_graph_break(g, cudaErrorStreamCaptureIsolation);
@@ -150,7 +160,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     struct emulation_capture *c = emulation_capture(s);
     if (mode != cudaStreamCaptureModeThreadLocal)
         emulation_fail("a capture that other threads' work would invalidate");
-    cudaError_t code = emulation_forbid();
+    cudaError_t code = emulation_answer(cudaSuccess);
     if (code != cudaSuccess)
         return code;
     if (c->graph != NULL)
@@ -169,12 +179,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     *out = NULL;
     if (g == NULL)
         return emulation_answer(cudaErrorIllegalState);
-    if (g != emulation_captured())
+    if (g != captured_as(g->number))
         return emulation_answer(cudaErrorStreamCaptureWrongThread);
     if (c->lane != 0)
         return emulation_answer(cudaErrorStreamCaptureUnmatched);
     emulation_capture_end(g);
-    emulation_capturing(NULL);
+    emulation_captures_no_more(g);
     if (!g->broken && !is_joined(g)) {
         cudaGraphDestroy(g);
         return emulation_answer(cudaErrorStreamCaptureUnjoined);

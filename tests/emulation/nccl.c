@@ -17,6 +17,7 @@
 #include "base/guarded.h"
 #include "base/log.h"
 #include "tests/emulation/errors.h"
+#include "tests/emulation/graph.h"
 #include "tests/emulation/machine.h"
 #include "tests/emulation/runtime.h"
 #include <stdio.h>
@@ -26,8 +27,18 @@
 
 enum { MAX_RANKS = 16, WAIT_MS = 60000 };
 
+/* Arguments of a rank's call. */
+struct request {
+    int gathers; /* an all-gather, not a reduce-scatter */
+    const float *send;
+    float *receive; /* NULL: no pending request */
+    size_t count;
+    cudaStream_t stream;
+};
+
 struct collective {
     struct clique *clique;
+    int gathers;
     size_t count;
     int n_posted; /* number of ranks that have called */
     int hangs, done;
@@ -55,12 +66,7 @@ struct ncclComm {
     int rank;
     int finalized;
     int polls; /* number of queries that return ncclInProgress; -1: all of them */
-    struct {
-        const float *send;
-        float *receive; /* NULL: no pending request */
-        size_t count;
-        cudaStream_t stream;
-    } asked;
+    struct request asked;
 };
 
 static struct clique *cliques; /* guarded by emulation_streams */
@@ -235,6 +241,19 @@ static ncclResult_t comm_destroy(ncclComm_t comm)
     return comm_end(comm, 0);
 }
 
+static void gather(const struct collective *c)
+{
+    size_t n = (size_t)c->clique->n;
+    float *all = calloc(n * c->count, sizeof *all);
+    if (all == NULL)
+        emulation_fail("no memory");
+    for (size_t r = 0; r < n; r++)
+        memcpy(all + r * c->count, c->rank[r].send, c->count * sizeof *all);
+    for (size_t r = 0; r < n; r++)
+        memcpy(c->rank[r].receive, all, n * c->count * sizeof *all);
+    free(all);
+}
+
 static void add_up(const struct collective *c)
 {
     int n = c->clique->n;
@@ -266,7 +285,9 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
             return 0;
     for (int r = 0; r < q->n && !q->aborted && !c->done; r++)
         emulation_run_before(c->rank[r].stream, c->rank[r].number);
-    if (!q->aborted && !c->done)
+    if (!q->aborted && !c->done && c->gathers)
+        gather(c);
+    else if (!q->aborted && !c->done)
         add_up(c);
     c->done = 1;
     pthread_cond_broadcast(&emulation_changed);
@@ -275,7 +296,7 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
 
 /* Returns the clique's collective of this number. Creates it if this rank is the first to call
  * it. */
-static struct collective *collective_of(struct clique *q, int number, size_t count)
+static struct collective *collective_of(struct clique *q, int number, const struct request *r)
 {
     if (number < q->n_collectives)
         return q->collective[number];
@@ -287,27 +308,84 @@ static struct collective *collective_of(struct clique *q, int number, size_t cou
     if (q->collective == NULL || c == NULL)
         emulation_fail("no memory");
     c->clique = q;
-    c->count = count;
+    c->gathers = r->gathers;
+    c->count = r->count;
     c->hangs = asked_for("hang") == number;
     q->collective[q->n_collectives++] = c;
     return c;
 }
 
-/* Queues the communicator's request on its stream. The caller holds the lock. */
-static ncclResult_t post(ncclComm_t comm)
+/* Queues a rank's request on its stream. The caller holds the lock. */
+static ncclResult_t post(ncclComm_t comm, const struct request *r)
 {
     struct clique *q = comm->clique;
     int rank = comm->rank;
-    struct collective *c = collective_of(q, q->n_called[rank]++, comm->asked.count);
-    if (c->count != comm->asked.count)
-        return refuse("the ranks' counts are not the same", ncclInvalidArgument);
-    c->rank[rank].send = comm->asked.send;
-    c->rank[rank].receive = comm->asked.receive;
-    c->rank[rank].stream = comm->asked.stream;
-    c->rank[rank].number = emulation_queue(comm->asked.stream, collective_run, c);
+    struct collective *c = collective_of(q, q->n_called[rank]++, r);
+    if (c->count != r->count || c->gathers != r->gathers)
+        return refuse("the ranks' calls or counts are not the same", ncclInvalidArgument);
+    c->rank[rank].send = r->send;
+    c->rank[rank].receive = r->receive;
+    c->rank[rank].stream = r->stream;
+    c->rank[rank].number = emulation_queue(r->stream, collective_run, c);
     c->n_posted++;
-    comm->asked.receive = NULL;
     pthread_cond_broadcast(&emulation_changed);
+    return ncclSuccess;
+}
+
+/* A request that was recorded in a graph. */
+struct recorded {
+    ncclComm_t comm;
+    struct request request;
+};
+
+/* Queues the request again, in a launch of its graph, whose stream is `s`. */
+static void post_again(struct CUstream_st *s, const void *args)
+{
+    const struct recorded *r = args;
+    struct request request = r->request;
+    request.stream = s;
+    pthread_mutex_lock(&emulation_streams);
+    if (r->comm->clique->aborted)
+        emulation_fail("a launch of a graph whose communicators were aborted");
+    if (post(r->comm, &request) != ncclSuccess)
+        emulation_fail("the ranks' graphs do not have the same collectives");
+    pthread_mutex_unlock(&emulation_streams);
+}
+
+/* Queues the communicator's request, or records it if its stream is captured. The caller holds the
+ * lock. */
+static ncclResult_t request_end(ncclComm_t comm)
+{
+    struct recorded r = {comm, comm->asked};
+    comm->asked.receive = NULL;
+    if (emulation_capture(r.request.stream)->graph == NULL)
+        return post(comm, &r.request);
+    emulation_graph_add_call(r.request.stream, post_again, &r, sizeof r);
+    return ncclSuccess;
+}
+
+static ncclResult_t ask(const char *call, ncclComm_t comm, const struct request *r)
+{
+    struct clique *q = comm->clique;
+    size_t part = r->count * sizeof(float), all = (size_t)q->n * part;
+    if (r->count == 0)
+        return refuse("an empty collective is not emulated", ncclInvalidArgument);
+    if (emulation_stream_device(r->stream) != q->device[comm->rank])
+        return refuse("a stream of another device", ncclInvalidUsage);
+    emulation_check_device(call, r->send, r->gathers ? part : all);
+    emulation_check_device(call, r->receive, r->gathers ? all : part);
+    pthread_mutex_lock(&emulation_streams);
+    int number = q->n_called[comm->rank], aborted = q->aborted;
+    pthread_mutex_unlock(&emulation_streams);
+    if (errs(call))
+        return ncclSystemError;
+    if (asked_for("fail") == number)
+        return refuse("WEIR_EMULATED_NCCL says so", ncclUnhandledCudaError);
+    if (aborted || comm->polls != 0)
+        return refuse("a communicator that was aborted, or is busy", ncclInvalidUsage);
+    comm->asked = *r;
+    comm->polls = asked_for("block") == number && !asks("block=init") ? -1 : 1 + comm->rank;
+    group_add(comm);
     return ncclSuccess;
 }
 
@@ -315,29 +393,19 @@ static ncclResult_t reduce_scatter(const void *send, void *receive, size_t count
                                    ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                    cudaStream_t stream)
 {
-    struct clique *q = comm->clique;
-    if (type != ncclFloat || op != ncclSum || count == 0)
+    struct request r = {0, send, receive, count, stream};
+    if (type != ncclFloat || op != ncclSum)
         return refuse("only sums of floats are emulated", ncclInvalidArgument);
-    if (emulation_stream_device(stream) != q->device[comm->rank])
-        return refuse("a stream of another device", ncclInvalidUsage);
-    emulation_check_device("ncclReduceScatter", send, (size_t)q->n * count * sizeof(float));
-    emulation_check_device("ncclReduceScatter", receive, count * sizeof(float));
-    pthread_mutex_lock(&emulation_streams);
-    int number = q->n_called[comm->rank], aborted = q->aborted;
-    pthread_mutex_unlock(&emulation_streams);
-    if (errs("ncclReduceScatter"))
-        return ncclSystemError;
-    if (asked_for("fail") == number)
-        return refuse("WEIR_EMULATED_NCCL says so", ncclUnhandledCudaError);
-    if (aborted || comm->polls != 0)
-        return refuse("a communicator that was aborted, or is busy", ncclInvalidUsage);
-    comm->asked.send = send;
-    comm->asked.receive = receive;
-    comm->asked.count = count;
-    comm->asked.stream = stream;
-    comm->polls = asked_for("block") == number && !asks("block=init") ? -1 : 1 + comm->rank;
-    group_add(comm);
-    return ncclSuccess;
+    return ask("ncclReduceScatter", comm, &r);
+}
+
+static ncclResult_t all_gather(const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    struct request r = {1, send, receive, count, stream};
+    if (type != ncclFloat)
+        return refuse("only floats are emulated", ncclInvalidArgument);
+    return ask("ncclAllGather", comm, &r);
 }
 
 static ncclResult_t group_start(void)
@@ -381,7 +449,7 @@ static ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t *out)
     pthread_mutex_lock(&emulation_streams);
     *out = comm->polls != 0 ? ncclInProgress : ncclSuccess;
     if (comm->polls > 0 && --comm->polls == 0 && comm->asked.receive != NULL)
-        code = post(comm);
+        code = request_end(comm);
     pthread_mutex_unlock(&emulation_streams);
     return code;
 }
@@ -397,6 +465,7 @@ static const struct gpu_nccl nccl = {
     .group_start = group_start,
     .group_end = group_end,
     .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
     .get_error_string = get_error_string,
     .get_last_error = get_last_error,
 };

@@ -56,6 +56,7 @@ struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
     double us;                    /* virtual time of the event */
+    int n_queries;                /* since it was recorded */
     struct emulation_place place; /* instead of stream and mark, if last recorded in a capture */
 };
 
@@ -469,6 +470,7 @@ static void event_record(struct CUstream_st *s, const void *args)
     e->stream = s;
     e->mark = s->issued;
     e->us = s->end_us;
+    e->n_queries = 0;
     e->place.capture = 0;
     pthread_mutex_unlock(&emulation_streams);
 }
@@ -531,6 +533,26 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
         stream_run(e->stream, e->mark);
         code = emulation_lost(e->stream->device);
     }
+    pthread_mutex_unlock(&emulation_streams);
+    return emulation_answer(code);
+}
+
+/* The first query after a record reports that the work has not ended; the next one runs it. */
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    FAULT(emulation_answer(cudaErrorUnknown));
+    cudaError_t code = emulation_forbid();
+    if (code != cudaSuccess || e->stream == NULL)
+        return code;
+    pthread_mutex_lock(&emulation_streams);
+    if (e->n_queries++ == 0) {
+        code = cudaErrorNotReady;
+    } else {
+        emulation_clock_reach(e->us);
+        stream_run(e->stream, e->mark);
+    }
+    if (emulation_lost(e->stream->device) != cudaSuccess)
+        code = emulation_lost(e->stream->device);
     pthread_mutex_unlock(&emulation_streams);
     return emulation_answer(code);
 }

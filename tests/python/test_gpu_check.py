@@ -51,13 +51,14 @@ class GpuCheck(harness.Test):
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
                                        "GPU-00000000-0000-4000-8000-000000000000")
         said, report = self.check("--emulated", VIRTUAL_ENV=self.path("venv"), **env)
-        self.assertIn("gpu_check: all 33 stages passed on Emulated GPU", said)
+        self.assertIn("gpu_check: all 37 stages passed on Emulated GPU", said)
         self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)
         names = [name for name, _ in self.stages(said)]
-        self.assertEqual(len(names), 33)
+        self.assertEqual(len(names), 37)
         self.assertEqual(names[:2], ["self test", "first tests"])
         for row in ("tests", "compute-sanitizer memcheck, conformance", "two cards",
+                    "one of two cards",
                     "compute-sanitizer racecheck, group", "self test",
                     "short training, beside PyTorch 2.9.0", "training, beside PyTorch 2.9.0",
                     "bench_backend emulated mlp 8 bf16 1 1 graph none", "short weir.torch",
@@ -123,19 +124,19 @@ class GpuCheck(harness.Test):
     def test_failure_reported_and_later_stages_run(self):
         """The stages after a failed one run, too."""
         tools = ("memcheck", "racecheck", "initcheck")
-        suites = ("conformance", "group", "split", "resident")
+        suites = ("conformance", "group", "cards", "split", "resident")
         for tool in tools:
             said, report = self.check("--emulated", "--only=compute-sanitizer", status=1,
                                       FAKE_SANITIZER_FAILS=tool)
             self.assertTrue(said.endswith("".join(
                 "gpu_check: FAILED: compute-sanitizer %s, %s\n" % (tool, suite)
                 for suite in suites)), said)
-            self.assertEqual(report.count("| FAILED |"), 4)
-            self.assertEqual(report.count("| passed |"), 8)
+            self.assertEqual(report.count("| FAILED |"), 5)
+            self.assertEqual(report.count("| passed |"), 10)
             self.assertEqual([verdict for _, verdict in self.stages(said)],
                              [("passed", "FAILED")[t == tool] for t in tools for _ in suites])
             self.assertEqual(said.count("gpu_check: %d errors of ours; 120 in kernels of others" %
-                                        (tool == "initcheck")), 4)
+                                        (tool == "initcheck")), 5)
 
     def test_names_of_kernels_are_weirs(self):
         """racecheck and initcheck distinguish them from cuDNN's by their names."""

@@ -20,19 +20,24 @@ class GpuGroup(fake_gpus.Machine):
         super().setUp()
         self.machine(*[fake_gpus.card(i, "total=400 used=10") for i in range(2)])
 
-    def train(self, name, *flags, nccl=""):
-        """Returns (summary, parameters, output) of a worker that trained with a server."""
+    def train(self, name, *flags, nccl="", served=True):
+        """Returns (summary, parameters, output) of a worker that trained, with or without a
+        server."""
         summary = self.path(name + ".json")
         export = self.path(name + ".safetensors")
-        job = self.job(n_workers=1)
-        server = job.start_ps()
         env = self.env(WEIR_EMULATED_NCCL=nccl)
-        p = self.worker(*job.hosts(), "--job_name=worker", "--task_index=0", "--model=mlp",
+        hosts = []
+        if served:
+            job = self.job(n_workers=1)
+            server = job.start_ps()
+            hosts = [*job.hosts(), "--job_name=worker", "--task_index=0"]
+        p = self.worker(*hosts, "--model=mlp",
                         "--train_steps=20", "--batch_size=22", "--seed=3", "--optimizer=sgd",
                         "--learning_rate=0.1", "--intra_op_threads=1", "--deterministic",
                         "--summary_json=" + summary, "--export=" + export, *flags, env=env)
         p.wait(60)
-        server.wait(20)
+        if served:
+            server.wait(20)
         return harness.read_json(summary), harness.read_safetensors(export), p.output()
 
     def compare(self, a, b):
@@ -62,6 +67,36 @@ class GpuGroup(fake_gpus.Machine):
         self.assertIn("the host adds the gradients of the 2 cards", first[2])
         self.compare(first, cpu)
         self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
+
+    def test_cards_without_servers_keep_parameters(self):
+        # The cards exchange sums and parameters themselves, with the bits of a job with a server.
+        for flags in (), ("--optimizer=adam", "--learning_rate=0.002"):
+            cards = ("--gpus=0,1", *flags)
+            served = self.train("served", *cards)
+            self.assertNotIn("without copies to the host", served[2])
+            for graphs in "on", "off":
+                alone = self.train("alone", *cards, "--cuda_graphs=" + graphs, served=False)
+                self.assertIn("training runs on 2 devices (cuda:0, ...) without copies", alone[2])
+                self.assertEqual(graphs == "on", "each step is one CUDA graph" in alone[2])
+                self.assertNotIn("cannot become one CUDA graph", alone[2])
+                self.assertEqual(alone[0]["parameters_sha256"], served[0]["parameters_sha256"])
+                self.assertEqual(alone[0]["loss"], served[0]["loss"])
+
+    def test_cards_that_cannot_exchange_parameters_use_the_host(self):
+        served = self.train("served", "--gpus=0,1", nccl="absent")
+        absent = self.train("absent", "--gpus=0,1", nccl="absent", served=False)
+        self.assertIn("the cards cannot exchange parameters", absent[2])
+        self.assertNotIn("without copies to the host", absent[2])
+        self.assertEqual(absent[0]["parameters_sha256"], served[0]["parameters_sha256"])
+
+    def test_lost_card_ends_worker(self):
+        self.machine(fake_gpus.card(0, "total=400 used=10", "launches=900"),  # CUDA's device 1
+                     fake_gpus.card(1, "total=400 used=10"))
+        p = self.worker("--gpus=0,1", "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        env=self.env())
+        p.wait_line("training runs on 2 devices")
+        p.wait(30, RETRY)
+        self.assertIn("CUDA device 1: cuda", p.output())
 
     def test_failing_nccl_ends_worker(self):
         p = self.worker(*TOWERS, "--model=mlp", "--train_steps=1000000", "--batch_size=20",

@@ -144,7 +144,7 @@ static void look_at_params(void *ctx, int64_t step)
 static enum status run_resident(struct trainer *t, int64_t step, bool *done)
 {
     struct trainer_resident r = {.cfg = &t->cfg,
-                                 .tower = t->towers[0],
+                                 .towers = t->towers,
                                  .progress = t->progress,
                                  .member = t->result.member,
                                  .ctx = t,
@@ -152,7 +152,7 @@ static enum status run_resident(struct trainer *t, int64_t step, bool *done)
                                  .evaluate = evaluate_at,
                                  .step_done = step_done,
                                  .look = look_at_params};
-    if (!trainer_resident_fits(&t->cfg, t->towers[0]))
+    if (!trainer_resident_fits(&t->cfg, t->towers))
         return ST_OK;
     return trainer_resident_run(&r, step, &t->result, done);
 }

@@ -14,16 +14,31 @@ struct run {
     const struct trainer_resident *r;
     const struct resident_ops *ops;
     struct plan *plan;
-    uint32_t *item;    /* [train->n] order of the samples in one pass */
-    uint64_t n_passes; /* number of passes whose order was sent to the device */
-    int n_queued;      /* number of queued runs whose results have not been read */
+    struct resident_peer *peers; /* [n_towers - 1] the other towers */
+    uint32_t *item;              /* [train->n] order of the samples in one pass */
+    uint64_t n_passes;           /* number of passes whose order was sent to the device */
+    int n_queued;                /* number of queued runs whose results have not been read */
     int64_t first, step;
     struct trainer_result result;
 };
 
-bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower)
+/* Returns true if each tower is on a device of its own that holds the data, and all devices are of
+ * one backend. */
+static bool towers_fit(const struct trainer_config *cfg, struct tower *const *towers)
 {
-    const struct backend *b = tower->spec.own.backend;
+    const struct backend *b = towers[0]->spec.own.backend;
+    bool fit = b->resident && (cfg->n_towers == 1 || b->group_create);
+    for (int i = 0; fit && i < cfg->n_towers; i++) {
+        fit = towers[i]->spec.own.backend == b && towers[i]->data &&
+              split_tower_only_plan(towers[i]->stages);
+        for (int j = 0; fit && j < i; j++)
+            fit = towers[j]->spec.own.device != towers[i]->spec.own.device;
+    }
+    return fit;
+}
+
+bool trainer_resident_fits(const struct trainer_config *cfg, struct tower *const *towers)
+{
     const struct updates *x = cfg->updates;
     if (cfg->params_on_host)
         return false;
@@ -31,17 +46,19 @@ bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower 
     return rule && rule->clip_value == 0 && rule->clip_norm == 0 && rule->ema_decay == 0 &&
            !cfg->at_step && !cfg->validation && !cfg->own_pace && !cfg->sample_log &&
            cfg->push_delay_ms == 0 && cfg->fault_nonfinite == 0 && !cfg->skip_nonfinite &&
-           cfg->n_towers == 1 && tower->data && b->resident && split_tower_only_plan(tower->stages);
+           towers_fit(cfg, towers);
 }
 
 static enum status begin_run(struct run *run)
 {
     enum status st = ST_OK;
     const struct trainer_config *cfg = run->r->cfg;
-    const struct tower *t = run->r->tower;
+    struct tower *const *towers = run->r->towers;
+    const struct tower *t = towers[0];
     float *keep = calloc((size_t)cfg->chunks->n_params + 1, sizeof *keep);
     run->item = calloc((size_t)cfg->train->n, sizeof *run->item);
-    if (!keep || !run->item) {
+    run->peers = calloc((size_t)cfg->n_towers, sizeof *run->peers);
+    if (!keep || !run->item || !run->peers) {
         LOG_W("no memory for the order of %" PRId64 " images", cfg->train->n);
         st = ST_NOMEM;
         goto done;
@@ -49,8 +66,13 @@ static enum status begin_run(struct run *run)
     for (int i = 0; i < cfg->chunks->n_params; i++) {
         const struct net_param *p = &cfg->chunks->params[i];
         keep[i] = p->rule == PARAM_AVERAGE ? p->keep : -1.0f;
-        TRY(split_tower_load_param(t->stages, i));
+        for (int k = 0; k < cfg->n_towers; k++)
+            TRY(split_tower_load_param(towers[k]->stages, i));
     }
+    for (int k = 1; k < cfg->n_towers; k++)
+        run->peers[k - 1] = (struct resident_peer){.plan = split_tower_only_plan(towers[k]->stages),
+                                                   .data = towers[k]->data,
+                                                   .first = tower_position(towers[k], 0)};
     struct resident_config rc = {
         .data = t->data,
         .optim = *cfg->updates->ops->rule(cfg->updates->ctx),
@@ -59,6 +81,8 @@ static enum status begin_run(struct run *run)
         .first = tower_position(t, 0),
         .stride = tower_position(t, 1) - tower_position(t, 0),
         .graphs = cfg->cuda_graphs,
+        .peers = run->peers,
+        .n_peers = cfg->n_towers - 1,
     };
     run->n_passes = tower_position(t, run->first) / (uint64_t)cfg->train->n;
     TRY(run->ops->begin(run->plan, &rc));
@@ -70,9 +94,10 @@ done:
 /* Sends the device the order of samples of each pass that the next n steps read. */
 static enum status orders_give(struct run *run, int n)
 {
-    const struct tower *t = run->r->tower;
-    uint64_t items = (uint64_t)run->r->cfg->train->n;
-    uint64_t last = tower_position(t, run->step + n - 1) + (uint64_t)t->spec.n - 1;
+    const struct tower *t = run->r->towers[0];
+    const struct trainer_config *cfg = run->r->cfg;
+    uint64_t items = (uint64_t)cfg->train->n;
+    uint64_t last = tower_position(t, run->step + n - 1) + (uint64_t)cfg->batch - 1;
     for (; run->n_passes <= last / items; run->n_passes++) {
         for (uint64_t k = 0; k < items; k++)
             run->item[k] = (uint32_t)dataset_order_item(t->order, run->n_passes * items + k);
@@ -88,11 +113,11 @@ static enum status orders_give(struct run *run, int n)
  * than the data set. */
 static int64_t steps_in_two_passes(const struct run *run)
 {
-    const struct tower *t = run->r->tower;
+    const struct tower *t = run->r->towers[0];
     uint64_t items = (uint64_t)run->r->cfg->train->n, at = tower_position(t, run->step);
     uint64_t stride = tower_position(t, run->step + 1) - at;
     uint64_t end = (at / items + 2) * items;
-    return (int64_t)((end - at - (uint64_t)t->spec.n) / stride) + 1;
+    return (int64_t)((end - at - (uint64_t)run->r->cfg->batch) / stride) + 1;
 }
 
 /* Returns the number of steps of the next run, which ends at the next log line, evaluation,
@@ -207,20 +232,36 @@ done:
     return st;
 }
 
+static void log_begin(const struct trainer_resident *r)
+{
+    const struct tower_device *d = &r->towers[0]->spec.own;
+    int n = r->cfg->n_towers;
+    /* a reduce-scatter of gradients and an all-gather of parameters */
+    double sent = 2.0 * (n - 1) / n * (double)r->cfg->chunks->n_elems * sizeof(float);
+    const char *graph = r->cfg->cuda_graphs ? "; each step is one CUDA graph" : "";
+    if (n == 1)
+        LOG_I("training runs on %s:%d without copies to the host%s", d->backend->name, d->device,
+              graph);
+    else
+        LOG_I(
+            "training runs on %d devices (%s:%d, ...) without copies to the host%s on each. A device sends %.1f MB in each step, while it computes the backward of lower layers. Estimated, because no machine with several GPUs has measured it: up to %d times the speed of one device with the samples of one tower, less the time of copies that the backward does not hide",
+            n, d->backend->name, d->device, graph, sent / 1e6, n);
+}
+
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                                  struct trainer_result *out, bool *done)
 {
     enum status st = ST_OK;
-    const struct tower_device *d = &r->tower->spec.own;
+    const struct tower_device *d = &r->towers[0]->spec.own;
     struct run run = {.r = r,
                       .ops = d->backend->resident,
-                      .plan = split_tower_only_plan(r->tower->stages),
+                      .plan = split_tower_only_plan(r->towers[0]->stages),
                       .first = step,
                       .step = step,
                       .result = {.global_step = step}};
     *done = false;
     st = begin_run(&run);
-    if (st == ST_NOMEM) {
+    if (st == ST_NOMEM || (st == ST_UNSUPPORTED && r->cfg->n_towers > 1)) {
         LOG_I("each step copies gradients and parameters between %s:%d and the host",
               d->backend->name, d->device);
         st = ST_OK;
@@ -228,11 +269,11 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
     }
     TRY(st);
     *done = true;
-    LOG_I("training runs on %s:%d without copies to the host%s", d->backend->name, d->device,
-          r->cfg->cuda_graphs ? "; each step is one CUDA graph" : "");
+    log_begin(r);
     st = train_run(&run);
     *out = run.result;
 done:
+    free(run.peers);
     free(run.item);
     return st;
 }

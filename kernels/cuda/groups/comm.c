@@ -20,6 +20,7 @@ struct gpu_comm {
     int n;
     int *device;
     ncclComm_t *member; /* [n] communicators; NULL: already destroyed */
+    int broken;         /* a call failed */
     _Atomic int cancelled;
 };
 
@@ -71,20 +72,55 @@ static enum status settle_call(const struct gpu_comm *c, const char *call)
     return ST_OK;
 }
 
-enum status gpu_comm_reduce_scatter(struct gpu_comm *c, float *const *buffers, int64_t share,
-                                    const cudaStream_t *streams)
+/* One of NCCL's two operations on buffers of n parts. */
+enum operation { REDUCE_SCATTER, ALL_GATHER };
+static const char *const operation_name[] = {"ncclReduceScatter", "ncclAllGather"};
+
+static ncclResult_t call_one(const struct gpu_comm *c, enum operation op, int i, float *buffer,
+                             int64_t share, cudaStream_t stream)
+{
+    float *own = buffer + i * share;
+    if (op == ALL_GATHER)
+        return c->nccl->all_gather(own, buffer, (size_t)share, ncclFloat, c->member[i], stream);
+    return c->nccl->reduce_scatter(buffer, own, (size_t)share, ncclFloat, ncclSum, c->member[i],
+                                   stream);
+}
+
+static enum status call_all(const struct gpu_comm *c, enum operation op, float *const *buffers,
+                            int64_t share, const cudaStream_t *streams)
 {
     ncclResult_t code = c->nccl->group_start(), end;
     if (code != ncclSuccess)
         return log_failed_call(c, "ncclGroupStart", code);
     for (int i = 0; i < c->n && !is_failure(code); i++)
-        code = c->nccl->reduce_scatter(buffers[i], buffers[i] + i * share, (size_t)share, ncclFloat,
-                                       ncclSum, c->member[i], streams[i]);
+        code = call_one(c, op, i, buffers[i], share, streams[i]);
     end = c->nccl->group_end();
     if (is_failure(code))
-        return log_failed_call(c, "ncclReduceScatter", code);
+        return log_failed_call(c, operation_name[op], code);
     return is_failure(end) ? log_failed_call(c, "ncclGroupEnd", end)
-                           : settle_call(c, "ncclReduceScatter");
+                           : settle_call(c, operation_name[op]);
+}
+
+static enum status queue_operation(struct gpu_comm *c, enum operation op, float *const *buffers,
+                                   int64_t share, const cudaStream_t *streams)
+{
+    if (c->broken)
+        return ST_INTERNAL;
+    enum status st = call_all(c, op, buffers, share, streams);
+    c->broken = st != ST_OK;
+    return st;
+}
+
+enum status gpu_comm_reduce_scatter(struct gpu_comm *c, float *const *buffers, int64_t share,
+                                    const cudaStream_t *streams)
+{
+    return queue_operation(c, REDUCE_SCATTER, buffers, share, streams);
+}
+
+enum status gpu_comm_all_gather(struct gpu_comm *c, float *const *buffers, int64_t share,
+                                const cudaStream_t *streams)
+{
+    return queue_operation(c, ALL_GATHER, buffers, share, streams);
 }
 
 enum status gpu_comm_check(const struct gpu_comm *c)

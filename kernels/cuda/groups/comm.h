@@ -25,9 +25,13 @@ void gpu_comm_destroy(struct gpu_comm *comm); /* NULL is fine */
 /* Queues a reduce-scatter. Each GPU has a buffer of n parts of `share` floats; part i of the sum of
  * all buffers is written to part i of the buffer of GPU i. streams: one per GPU. ST_DEADLINE,
  * logged: it was not queued in time. ST_CANCELLED. After an error only gpu_comm_abort may be
- * called. */
+ * called; later sums return ST_INTERNAL. */
 enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers, int64_t share,
                                     const cudaStream_t *streams);
+/* Queues an all-gather: part i of the i-th GPU's buffer is written to part i of all buffers. The
+ * errors are the same. */
+enum status gpu_comm_all_gather(struct gpu_comm *comm, float *const *buffers, int64_t share,
+                                const cudaStream_t *streams);
 /* Returns an error if NCCL has noticed one since the last check. Called when the sums have
  * ended. */
 enum status gpu_comm_check(const struct gpu_comm *comm);

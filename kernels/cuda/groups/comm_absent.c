@@ -25,6 +25,13 @@ enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers
     return ST_UNSUPPORTED;
 }
 
+enum status gpu_comm_all_gather(struct gpu_comm *comm, float *const *buffers, int64_t share,
+                                const cudaStream_t *streams)
+{
+    (void)comm, (void)buffers, (void)share, (void)streams;
+    return ST_UNSUPPORTED;
+}
+
 enum status gpu_comm_check(const struct gpu_comm *comm)
 {
     (void)comm;

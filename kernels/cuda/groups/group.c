@@ -110,9 +110,7 @@ void gpu_group_destroy(struct gpu_group *g)
     free(g);
 }
 
-/* Ends all sums of the group. Returns the reason of the first call, because later failures are its
- * consequences. */
-static enum status group_fail(struct gpu_group *g, enum status why)
+enum status gpu_group_fail(struct gpu_group *g, enum status why)
 {
     pthread_mutex_lock(&g->lock);
     if (g->failed == ST_OK)
@@ -133,12 +131,17 @@ static enum status group_fail(struct gpu_group *g, enum status why)
 
 void gpu_group_cancel(struct gpu_group *g)
 {
-    (void)group_fail(g, ST_CANCELLED);
+    (void)gpu_group_fail(g, ST_CANCELLED);
 }
 
 /* ---- members ---- */
 
-static int has_bucket(const struct gpu_plan *plan, int layer)
+int gpu_group_can_gather(const struct gpu_group *g)
+{
+    return g->n == g->n_cards && g->comm != NULL;
+}
+
+int gpu_group_has_bucket(const struct gpu_plan *plan, int layer)
 {
     const struct layer *l = &plan->cfg.layers[layer];
     return l->n_params > 0 && plan->params[l->param[0]].layer == layer;
@@ -184,15 +187,40 @@ enum status gpu_group_plan(struct gpu_plan *plan)
         const struct layer *l = &plan->cfg.layers[i];
         struct gpu_group_bucket *b = &m->bucket[i];
         int64_t elems = 0;
-        if (!has_bucket(plan, i))
+        if (!gpu_group_has_bucket(plan, i))
             continue;
         for (int k = 0; k < l->n_params; k++)
             elems += gpu_group_bucket_rounded(plan->params[l->param[k]].elems);
         b->share = gpu_group_bucket_rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
         b->at_host = at;
         at += b->share * m->group->n_cards;
-        TRY(gpu_arena_reserve(&plan->arena, l->name, "sum of gradients",
-                              (uint64_t)(at - b->at_host) * sizeof(float), &b->d));
+        uint64_t bytes = (uint64_t)(at - b->at_host) * sizeof(float);
+        TRY(gpu_arena_reserve(&plan->arena, l->name, "sum of gradients", bytes, &b->d));
+        if (gpu_group_can_gather(m->group))
+            TRY(gpu_arena_reserve(&plan->arena, l->name, "parameters", bytes, &b->params));
+    }
+done:
+    return st;
+}
+
+enum status gpu_group_bind(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    const struct gpu_group_member *m = plan->member;
+    for (int i = 0; i < plan->cfg.n_layers && gpu_group_can_gather(m->group); i++) {
+        const struct layer *l = &plan->cfg.layers[i];
+        const struct gpu_group_bucket *b = &m->bucket[i];
+        float *at = b->params;
+        if (at == NULL)
+            continue;
+        TRY(gpu_check_cuda(&plan->ops[i], "cudaMemsetAsync", /* the gaps, which are sent, too */
+                           cudaMemsetAsync(at, 0,
+                                           (size_t)(b->share * m->group->n_cards) * sizeof(float),
+                                           plan->up)));
+        for (int k = 0; k < l->n_params; k++) {
+            plan->params[l->param[k]].d = at;
+            at += gpu_group_bucket_rounded(plan->params[l->param[k]].elems);
+        }
     }
 done:
     return st;
@@ -276,8 +304,10 @@ void gpu_group_leave(struct gpu_plan *plan)
     /* work that other members queued may still read this plan's gradients */
     for (int i = 0; i < g->n_cards; i++) {
         const struct gpu_plan *leader = g->plan[g->card[i].rank[0]];
-        if (leader != NULL)
-            cudaStreamSynchronize(leader->down);
+        if (leader == NULL)
+            continue;
+        cudaStreamSynchronize(leader->down);
+        cudaStreamSynchronize(leader->compute); /* waits for sums in graphs */
     }
     pthread_mutex_lock(&g->lock);
     if (m->rank >= 0 && m->rank < g->n && g->plan[m->rank] == plan)
@@ -297,7 +327,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
 {
     struct gpu_group_member *m = plan->member;
     struct gpu_group *g = m->group;
-    if (!has_bucket(plan, layer))
+    if (!gpu_group_has_bucket(plan, layer))
         return ST_OK;
     m->asked[layer]++;
     pthread_mutex_lock(&g->lock);
@@ -310,7 +340,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
         return st;
     st = gpu_group_queue(g, layer);
     if (st != ST_OK)
-        st = group_fail(g, st);
+        st = gpu_group_fail(g, st);
     pthread_mutex_lock(&g->lock);
     g->queued[layer]++;
     pthread_cond_broadcast(&g->changed);
@@ -318,8 +348,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
     return st;
 }
 
-/* Returns an error if NCCL has reported one or a member has cancelled; then the sum is invalid. */
-static enum status sum_check(struct gpu_group *g)
+enum status gpu_group_check(struct gpu_group *g)
 {
     enum status st = ST_OK;
     pthread_mutex_lock(&g->issue);
@@ -336,7 +365,7 @@ enum status gpu_group_wait(struct gpu_plan *plan, int layer)
     enum status st = ST_OK;
     struct gpu_group_member *m = plan->member;
     struct gpu_group *g = m->group;
-    if (!has_bucket(plan, layer))
+    if (!gpu_group_has_bucket(plan, layer))
         return ST_OK;
     pthread_mutex_lock(&g->lock);
     while (g->failed == ST_OK && g->queued[layer] < m->asked[layer])
@@ -349,10 +378,10 @@ enum status gpu_group_wait(struct gpu_plan *plan, int layer)
         if (i == m->card || m->host != NULL)
             TRY(gpu_check_cuda(&plan->ops[layer], "cudaEventSynchronize",
                                cudaEventSynchronize(gpu_group_leader(g, i)->copied[layer])));
-    TRY(sum_check(g));
+    TRY(gpu_group_check(g));
     gpu_group_finish(plan, layer);
 done:
     if (st != ST_OK)
-        st = group_fail(g, st);
+        st = gpu_group_fail(g, st);
     return st;
 }

@@ -42,6 +42,7 @@ struct gpu_group {
 
 struct gpu_group_bucket {
     float *d;        /* memory on the GPU; NULL: the layer has no parameters */
+    float *params;   /* the layer's parameters, laid out as the sums in `d`; NULL: see below */
     int64_t share;   /* number of floats in each GPU's share */
     int64_t at_host; /* offset of this layer's share in the leader's `host` */
 };
@@ -59,9 +60,14 @@ enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_
 void gpu_group_destroy(struct gpu_group *g);
 void gpu_group_cancel(struct gpu_group *g);
 
-/* Reserves memory for the plan in its arena. gpu_group_join adds the plan to its group when the
- * arena is bound, and gpu_group_leave removes it. */
+/* Returns true if the cards can exchange sums and parameters by NCCL, and each has one member. The
+ * parameters of each layer are then one block, so that the cards can exchange them. */
+int gpu_group_can_gather(const struct gpu_group *g);
+/* Reserves memory for the plan in its arena. gpu_group_bind sets the pointers to the parameters
+ * when the arena is bound, gpu_group_join then adds the plan to its group, and gpu_group_leave
+ * removes it. */
 enum status gpu_group_plan(struct gpu_plan *plan);
+enum status gpu_group_bind(struct gpu_plan *plan);
 enum status gpu_group_join(struct gpu_plan *plan);
 void gpu_group_leave(struct gpu_plan *plan);
 
@@ -70,6 +76,33 @@ void gpu_group_leave(struct gpu_plan *plan);
  * gpu_group_wait returns; work that waits for this event may overwrite the gradients. */
 enum status gpu_group_arrive(struct gpu_plan *plan, int layer);
 enum status gpu_group_wait(struct gpu_plan *plan, int layer);
+
+/* ---- for steps that one thread queues for all members (resident/cards.h) ---- */
+
+int gpu_group_has_bucket(const struct gpu_plan *plan, int layer);
+/* Locks the group for the thread that queues; its communicators are not aborted then. ST_CANCELLED:
+ * they were aborted before; nothing is locked. */
+enum status gpu_group_lock(struct gpu_group *g);
+void gpu_group_unlock(struct gpu_group *g);
+/* Queues a layer's sum on `down` of all members, behind the events `ready`. Each GPU then has its
+ * share of the sum. */
+enum status gpu_group_reduce(struct gpu_group *g, int layer);
+/* Queues the exchange of the shares of a layer's parameters, and records `copied` behind it. */
+enum status gpu_group_gather(struct gpu_group *g, int layer);
+/* The part of the layer's k-th tensor in a member's share: its elements [lo, hi). Element 0 of the
+ * sum is, or would be, at `sum`. */
+struct gpu_group_part {
+    int param;
+    int64_t lo, hi;
+    float *sum;
+};
+struct gpu_group_part gpu_group_part(const struct gpu_plan *leader, int layer, int k);
+/* Returns an error if NCCL has reported one or a member has cancelled; then the sums are invalid.
+ */
+enum status gpu_group_check(struct gpu_group *g);
+/* Ends all sums of the group. Returns the reason of the first call, because later failures are its
+ * consequences. */
+enum status gpu_group_fail(struct gpu_group *g, enum status why);
 
 /* Queues a layer's sum over all members (group_sum.c). When the sum has ended, gpu_group_finish
  * completes the leader's share on the host: it copies the share from staging memory, or adds the

@@ -57,35 +57,32 @@ done:
     return st;
 }
 
-/* Runs step 2 for all GPUs. */
-static enum status cards_sum(struct gpu_group *g, int layer)
+/* Runs `operation` on a buffer of each card, on its stream `down`. */
+static enum status cards_run(struct gpu_group *g, int layer, int is_params,
+                             enum status (*operation)(struct gpu_comm *comm, float *const *buffers,
+                                                      int64_t share, const cudaStream_t *streams))
 {
-    if (g->comm == NULL)
-        return ST_OK;
     for (int i = 0; i < g->n_cards; i++) {
-        g->buffer[i] = gpu_group_leader(g, i)->member->bucket[layer].d;
+        const struct gpu_group_bucket *b = &gpu_group_leader(g, i)->member->bucket[layer];
+        g->buffer[i] = is_params ? b->params : b->d;
         g->stream[i] = gpu_group_leader(g, i)->down;
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
-    enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+    enum status st = operation(g->comm, g->buffer, share, g->stream);
     return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE would mean a peer that may return */
 }
 
-/* The part of a tensor in a leader's share: its elements [lo, hi). */
-struct part {
-    int param;
-    int64_t lo, hi;
-};
-
-/* Returns the part of the layer's tensor number k that is in the leader's share. at: offset of the
- * tensor in the bucket. */
-static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
+struct gpu_group_part gpu_group_part(const struct gpu_plan *leader, int layer, int k)
 {
-    int param = leader->cfg.layers[layer].param[k];
-    int64_t share = leader->member->bucket[layer].share, first = share * leader->member->card;
-    struct part p = {param, first - at, first + share - at};
+    const struct layer *l = &leader->cfg.layers[layer];
+    const struct gpu_group_bucket *b = &leader->member->bucket[layer];
+    int64_t first = b->share * leader->member->card, at = 0;
+    for (int i = 0; i < k; i++)
+        at += gpu_group_bucket_rounded(leader->params[l->param[i]].elems);
+    int64_t elems = leader->params[l->param[k]].elems;
+    struct gpu_group_part p = {l->param[k], first - at, first + b->share - at, b->d + at};
     p.lo = p.lo > 0 ? p.lo : 0;
-    p.hi = p.hi < leader->params[param].elems ? p.hi : leader->params[param].elems;
+    p.hi = p.hi < elems ? p.hi : elems;
     p.hi = p.hi > p.lo ? p.hi : p.lo;
     return p;
 }
@@ -97,16 +94,14 @@ static enum status card_copy(struct gpu_group *g, int card, int layer)
     struct gpu_plan *leader = gpu_group_leader(g, card);
     const struct gpu_op *op = &leader->ops[layer];
     const struct gpu_group_bucket *b = &leader->member->bucket[layer];
-    int64_t at = 0;
     if (leader->member->host != NULL)
         TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
                            cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
                                            (size_t)(b->share * g->n_cards) * sizeof(float),
                                            cudaMemcpyDeviceToHost, leader->down)));
     for (int k = 0; k < op->layer->n_params && leader->member->host == NULL; k++) {
-        struct part p = part_of(leader, layer, k, at);
-        TRY(gpu_transfer_download_part(leader, p.param, b->d + at, p.lo, p.hi));
-        at += gpu_group_bucket_rounded(leader->params[p.param].elems);
+        struct gpu_group_part p = gpu_group_part(leader, layer, k);
+        TRY(gpu_transfer_download_part(leader, p.param, p.sum, p.lo, p.hi));
     }
     TRY(gpu_check_cuda(op, "cudaEventRecord",
                        cudaEventRecord(leader->copied[layer], leader->down)));
@@ -114,25 +109,59 @@ done:
     return st;
 }
 
-enum status gpu_group_queue(struct gpu_group *g, int layer)
+enum status gpu_group_lock(struct gpu_group *g)
+{
+    pthread_mutex_lock(&g->issue);
+    if (!g->comm_aborted)
+        return ST_OK;
+    pthread_mutex_unlock(&g->issue);
+    return ST_CANCELLED;
+}
+
+void gpu_group_unlock(struct gpu_group *g)
+{
+    pthread_mutex_unlock(&g->issue);
+}
+
+enum status gpu_group_reduce(struct gpu_group *g, int layer)
 {
     enum status st = ST_OK;
-    pthread_mutex_lock(&g->issue);
-    if (g->comm_aborted) {
-        st = ST_CANCELLED;
-        goto done;
-    }
     for (int i = 0; i < g->n_cards; i++) {
         TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
         TRY(card_sum(g, i, layer));
     }
-    TRY(cards_sum(g, layer));
+    if (g->comm != NULL)
+        TRY(cards_run(g, layer, 0, gpu_comm_reduce_scatter));
+done:
+    return st;
+}
+
+enum status gpu_group_gather(struct gpu_group *g, int layer)
+{
+    enum status st = ST_OK;
+    TRY(cards_run(g, layer, 1, gpu_comm_all_gather));
+    for (int i = 0; i < g->n_cards; i++) {
+        struct gpu_plan *leader = gpu_group_leader(g, i);
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(gpu_check_cuda(&leader->ops[layer], "cudaEventRecord",
+                           cudaEventRecord(leader->copied[layer], leader->down)));
+    }
+done:
+    return st;
+}
+
+enum status gpu_group_queue(struct gpu_group *g, int layer)
+{
+    enum status st = gpu_group_lock(g);
+    if (st != ST_OK)
+        return st;
+    TRY(gpu_group_reduce(g, layer));
     for (int i = 0; i < g->n_cards; i++) {
         TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
         TRY(card_copy(g, i, layer));
     }
 done:
-    pthread_mutex_unlock(&g->issue);
+    gpu_group_unlock(g);
     return st;
 }
 
@@ -141,11 +170,10 @@ void gpu_group_finish(struct gpu_plan *plan, int layer)
     const struct gpu_group_member *m = plan->member;
     const struct gpu_group *g = m->group;
     const struct layer *l = &plan->cfg.layers[layer];
-    int64_t at = 0;
     for (int k = 0; k < l->n_params; k++) {
-        struct part p = part_of(plan, layer, k, at);
+        struct gpu_group_part p = gpu_group_part(plan, layer, k);
         float *to = plan->cfg.grads[p.param] + p.lo;
-        int64_t from = m->bucket[layer].at_host + at + p.lo;
+        int64_t from = m->bucket[layer].at_host + (p.sum - m->bucket[layer].d) + p.lo;
         if (m->host == NULL)
             gpu_transfer_download_place(plan, p.param, p.lo, p.hi);
         for (int i = 0; i < g->n_cards && m->host != NULL; i++) {
@@ -155,6 +183,5 @@ void gpu_group_finish(struct gpu_plan *plan, int layer)
             else
                 vector_add_scaled(to, host, 1, (size_t)(p.hi - p.lo));
         }
-        at += gpu_group_bucket_rounded(plan->params[p.param].elems);
     }
 }

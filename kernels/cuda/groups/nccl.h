@@ -19,6 +19,8 @@ struct gpu_nccl {
     ncclResult_t (*reduce_scatter)(const void *send, void *receive, size_t receive_count,
                                    ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                    cudaStream_t stream);
+    ncclResult_t (*all_gather)(const void *send, void *receive, size_t send_count,
+                               ncclDataType_t type, ncclComm_t comm, cudaStream_t stream);
     const char *(*get_error_string)(ncclResult_t code);
     const char *(*get_last_error)(ncclComm_t comm);
 };

@@ -28,6 +28,7 @@ static int look_up(void *so)
         {"ncclGroupStart", &nccl.group_start},
         {"ncclGroupEnd", &nccl.group_end},
         {"ncclReduceScatter", &nccl.reduce_scatter},
+        {"ncclAllGather", &nccl.all_gather},
         {"ncclGetErrorString", &nccl.get_error_string},
         {"ncclGetLastError", &nccl.get_last_error},
     };

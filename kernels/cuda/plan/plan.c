@@ -139,6 +139,7 @@ static enum status shapes_check(const struct gpu_plan *plan)
 static enum status params_take(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
+    const struct gpu_group *group = (const struct gpu_group *)plan->cfg.group;
     static const char *const names[] = {"weights", "bias"}, *const grad_names[] = {
                                                                 "weights' gradient",
                                                                 "bias' gradient"};
@@ -158,8 +159,9 @@ static enum status params_take(struct gpu_plan *plan)
             p->layer = i;
             p->elems = param_elems(l, k);
             uint64_t bytes = (uint64_t)p->elems * sizeof(float);
-            TRY(gpu_arena_reserve(&plan->arena, l->name, norm ? "statistics" : names[k], bytes,
-                                  &p->d));
+            if (group == NULL || !gpu_group_can_gather(group)) /* otherwise group.c reserves it */
+                TRY(gpu_arena_reserve(&plan->arena, l->name, norm ? "statistics" : names[k], bytes,
+                                      &p->d));
             if (!plan->cfg.inference_only)
                 TRY(gpu_arena_reserve(&plan->arena, l->name,
                                       norm ? "statistics' gradient" : grad_names[k], bytes,
@@ -277,6 +279,8 @@ static enum status memory_take(struct gpu_plan *plan)
     TRY(st);
     if (unpooled_lender(plan) != NULL)
         plan->unpooled = *unpooled_lender(plan);
+    if (plan->member != NULL)
+        TRY(gpu_group_bind(plan));
     TRY(gpu_check_blas(
         NULL, "cublasSetWorkspace",
         cublasSetWorkspace(plan->cublas, plan->blas_workspace, plan->blas_workspace_bytes)));

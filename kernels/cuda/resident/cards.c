@@ -1,0 +1,216 @@
+/* kernels/cuda/resident/cards.c - training without copies to the host on several cards.
+ *
+ * DESIGN. One thread queues the steps of all cards. Each card has a copy of the parameters, and
+ * computes the gradients of its samples. The sum of a layer's gradients, weighted by samples, is
+ * divided among the cards by a reduce-scatter. Each card updates its share of the parameters, and
+ * has the optimizer's slots of this share only. Then an all-gather copies the new shares to all
+ * cards. So all cards have the same bits by construction: each value is computed on one card. The
+ * sum is that of a group whose gradients are copied to the host (group_sum.c), and so are the bits.
+ *
+ * An all-gather of parameters moves as many bytes as one of the summed gradients, which an
+ * all-reduce ends with; each card updates 1/n of the values, and holds 1/n of the slots.
+ *
+ * The exchange of a layer runs on the stream `down`, while `compute` runs the backward of the
+ * layers below. It waits for the events `ready`, behind the layer's gradients, and `used`, behind
+ * the last use of its parameters. `compute` waits for the last exchange before the end of the step.
+ * In a graph these events are edges. Each card has a graph of its own, and all graphs of a step are
+ * captured at once, because a sum must be captured in all of them.
+ *
+ * A card that is lost never ends its part of a sum, and the other cards wait for it. So
+ * gpu_cards_wait looks at all cards in turn, and the first error, or a cancel, aborts NCCL's work
+ * on all of them. */
+#include "kernels/cuda/resident/cards.h"
+#include "base/log.h"
+#include "kernels/cuda/groups/group.h"
+#include "kernels/cuda/plan/branch.h"
+#include "kernels/cuda/resident/parts.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum { POLL_NS = 50000 };
+
+static struct gpu_group *group_of(const struct gpu_plan *plan)
+{
+    return plan->member->group;
+}
+
+enum status gpu_cards_select(const struct gpu_plan *plan)
+{
+    if (plan->cfg.group == NULL) /* the caller has selected the only card */
+        return ST_OK;
+    return gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device));
+}
+
+enum status gpu_cards_can_begin(const struct gpu_plan *plan, const struct resident_config *cfg)
+{
+    const struct gpu_group *g = (const struct gpu_group *)plan->cfg.group;
+    if ((g == NULL ? 1 : g->n) != 1 + cfg->n_peers) {
+        LOG_E("CUDA backend: training without copies to the host needs all plans of a group");
+        return ST_UNSUPPORTED;
+    }
+    if (g != NULL && !gpu_group_can_gather(g)) {
+        LOG_I("the cards cannot exchange parameters: that needs NCCL, and one tower on each card");
+        return ST_UNSUPPORTED;
+    }
+    return ST_OK;
+}
+
+/* ---- parts ---- */
+
+static int64_t n_parts_of(int64_t elems)
+{
+    return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
+}
+
+enum status gpu_cards_parts_count(struct gpu_plan *plan, int are_several)
+{
+    struct gpu_resident *r = plan->resident;
+    int64_t n = 0;
+    if (!are_several) {
+        r->n_elems = gpu_parts_elems(plan);
+        r->update.n_parts = gpu_parts_count(plan);
+        return ST_OK;
+    }
+    r->first_part = calloc((size_t)plan->cfg.n_layers + 1, sizeof *r->first_part);
+    if (r->first_part == NULL)
+        return gpu_check_no_host_memory();
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        r->first_part[i] = (int)n;
+        for (int k = 0; gpu_group_has_bucket(plan, i) && k < plan->cfg.layers[i].n_params; k++) {
+            struct gpu_group_part p = gpu_group_part(plan, i, k);
+            r->n_elems += p.hi - p.lo;
+            n += n_parts_of(p.hi - p.lo);
+        }
+    }
+    r->first_part[plan->cfg.n_layers] = r->update.n_parts = (int)n;
+    return ST_OK;
+}
+
+void gpu_cards_parts_list(const struct gpu_plan *plan, const float *keep)
+{
+    const struct gpu_resident *r = plan->resident;
+    struct gpu_optim_part *out = r->parts;
+    float *slot = r->d_slots;
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        for (int k = 0; gpu_group_has_bucket(plan, i) && k < plan->cfg.layers[i].n_params; k++) {
+            struct gpu_group_part p = gpu_group_part(plan, i, k);
+            for (int64_t at = p.lo; at < p.hi; at += GPU_OPTIM_ELEMS, out++) {
+                int64_t n = p.hi - at < GPU_OPTIM_ELEMS ? p.hi - at : GPU_OPTIM_ELEMS;
+                *out = (struct gpu_optim_part){.p = plan->params[p.param].d + at,
+                                               .g = p.sum + at,
+                                               .slot = {slot, slot + r->n_elems},
+                                               .n = (int32_t)n,
+                                               .keep = keep[p.param]};
+                slot += n;
+            }
+        }
+}
+
+/* ---- steps ---- */
+
+enum status gpu_cards_mark(struct gpu_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_op *op = &plan->ops[layer];
+    if (plan->resident->first_part == NULL || !gpu_group_has_bucket(plan, layer))
+        return ST_OK;
+    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(plan->used[layer], plan->compute)));
+    TRY(gpu_check_cuda(op, "cudaEventRecord",
+                       cudaEventRecord(plan->ready[layer], gpu_branch_stream(plan, layer))));
+done:
+    return st;
+}
+
+/* Queues the update of this card's share of a layer. */
+static enum status share_update(struct gpu_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_resident *r = plan->resident;
+    const struct gpu_op *op = &plan->ops[layer];
+    struct gpu_optim u = r->update;
+    u.parts += r->first_part[layer];
+    u.n_parts = r->first_part[layer + 1] - r->first_part[layer];
+    TRY(gpu_cards_select(plan));
+    TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->down, plan->used[layer], 0)));
+    if (u.n_parts > 0) /* a small layer may lie in the shares of other cards */
+        TRY(gpu_check_kernel(op, "update kernel", gpu_optim_run(plan->down, &u)));
+done:
+    return st;
+}
+
+enum status gpu_cards_exchange(struct gpu_plan *first, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_resident *r = first->resident;
+    if (r->n_cards == 1 || !gpu_group_has_bucket(first, layer))
+        return ST_OK;
+    TRY(gpu_group_reduce(group_of(first), layer));
+    for (int c = 0; c < r->n_cards; c++)
+        TRY(share_update(r->cards[c], layer));
+    TRY(gpu_group_gather(group_of(first), layer));
+done:
+    return st;
+}
+
+enum status gpu_cards_join(struct gpu_plan *plan)
+{
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        if (gpu_group_has_bucket(plan, i)) /* the exchange of the lowest layer is the last one */
+            return gpu_check_cuda(&plan->ops[i], "cudaStreamWaitEvent",
+                                  cudaStreamWaitEvent(plan->compute, plan->copied[i], 0));
+    return ST_OK;
+}
+
+enum status gpu_cards_run(struct gpu_plan *first,
+                          enum status (*queue)(struct gpu_plan *first, int n), int n)
+{
+    struct gpu_group *g = group_of(first);
+    enum status st = gpu_group_lock(g);
+    if (st == ST_OK) {
+        st = queue(first, n);
+        gpu_group_unlock(g);
+    }
+    return st == ST_OK ? ST_OK : gpu_group_fail(g, st);
+}
+
+/* Adds 1 to *n_done if the run of this slot has ended on the card. */
+static enum status card_look(const struct gpu_plan *plan, int slot, int *n_done)
+{
+    enum status st = ST_OK;
+    TRY(gpu_cards_select(plan));
+    cudaError_t code = cudaEventQuery(plan->resident->run_done[slot]);
+    if (code == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* clears it, or the next launch would report it */
+    else
+        TRY(gpu_check_cuda(NULL, "cudaEventQuery", code));
+    *n_done += code == cudaSuccess;
+done:
+    return st;
+}
+
+enum status gpu_cards_wait(struct gpu_plan *first, int slot, struct resident_result *out)
+{
+    enum status st = ST_OK;
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    struct gpu_resident *r = first->resident;
+    double loss = 0.0, batch = (double)r->update.weight;
+    int64_t hits = 0;
+    for (int n_done = 0; n_done < r->n_cards;) {
+        n_done = 0;
+        for (int c = 0; c < r->n_cards; c++)
+            TRY(card_look(r->cards[c], slot, &n_done));
+        TRY(gpu_group_check(group_of(first)));
+        if (n_done < r->n_cards)
+            nanosleep(&pause, NULL);
+    }
+    r->n_over++;
+    for (int c = 0; c < r->n_cards; c++) {
+        const struct gpu_tally *t = &r->cards[c]->resident->tallies[slot];
+        loss += (double)(float)t->loss * r->cards[c]->cfg.batch / batch;
+        hits += t->hits;
+    }
+    *out = (struct resident_result){r->tallies[slot].step, (float)loss, (int)hits};
+done:
+    return st == ST_OK ? ST_OK : gpu_group_fail(group_of(first), st);
+}
