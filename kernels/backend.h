@@ -96,15 +96,15 @@ struct backend {
     /* Optional, for plans with `mine`: sets the output of a layer that another plan computes, n x
      * elems(out) floats. Called between set_input and the forwards that read it. Copies src. */
     enum status (*set_output)(struct plan *p, int layer, const float *src);
-    /* Receives src, which another plan's read_output_grad returned, and adds it to the gradients
-     * from those layers of this plan that read the layer's output. Called between set_input and the
-     * layer's backward, if the layer or one before it has parameters. */
+    /* Receives src, another plan's read_output_grad, and adds it to the gradients from this plan's
+     * readers of a layer that has, or follows, parameters. Called before the layer's backward. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
     /* Returns the gradient with respect to the output of a layer that another plan computes, summed
-     * over this plan's readers of it, after their backwards. The other plan adds it by
-     * set_output_grad. */
+     * over this plan's readers, after their backwards, for the other plan's set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
+    /* Optional, after finish. on: host memory may receive new pages until a call without it. */
+    void (*host_moves)(struct plan *p, int on);
     /* Optional. If it is NULL, the gradients are on the host when backward returns. Otherwise
      * backward may only queue its work, and this call waits for the gradients of the layer. Call it
      * once for each layer with parameters, before the gradients are read and before set_input. */

@@ -417,6 +417,12 @@ done:
     return st;
 }
 
+static void host_moves(struct plan *p, int on)
+{
+    if (device_select(gpu_plan_of(p)) == ST_OK) /* otherwise the next call fails, too */
+        gpu_pin_suspend(&gpu_plan_of(p)->pins, on);
+}
+
 /* ---- kernels/resident.h ---- */
 
 static enum status resident_begin(struct plan *p, const struct resident_config *cfg)
@@ -565,6 +571,7 @@ const struct backend weir_backend = {
     .set_output_grad = set_output_grad,
     .read_output_grad = read_output_grad,
     .finish = finish_plan,
+    .host_moves = host_moves,
     .wait_grads = wait_grads,
     .data_create = gpu_input_data_create,
     .data_destroy = gpu_input_data_destroy,

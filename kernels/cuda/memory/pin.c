@@ -14,6 +14,7 @@ enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 struct pin {
     struct gpu_range range;
     int n_users;
+    int suspended; /* it is not pinned now (gpu_pin_suspend) */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three variables below */
@@ -26,6 +27,32 @@ static struct pin *pin_find(struct gpu_range r)
         if (pins[i].range.first == r.first && pins[i].range.end == r.end)
             return &pins[i];
     return NULL;
+}
+
+/* Returns true if the range is pinned now. Otherwise *why has CUDA's error. */
+static int register_range(struct gpu_range r, cudaError_t *why)
+{
+    cudaError_t code = cudaHostRegister((void *)r.first, r.end - r.first, cudaHostRegisterPortable);
+    if (code == cudaSuccess)
+        return 1;
+    *why = code;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+static void unregister_range(struct gpu_range r)
+{
+    /* fails if the GPU is lost, which another call logs */
+    if (cudaHostUnregister((void *)r.first) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+static void log_unpinned(size_t bytes, cudaError_t why)
+{
+    if (bytes > 0)
+        LOG_W(
+            "CUDA backend: %zu bytes of host memory cannot be pinned (%s): copies to and from the GPU need one more step on the host, and are slower",
+            bytes, cudaGetErrorString(why));
 }
 
 /* Returns true if the range is pinned afterwards. Otherwise *why has CUDA's error. The caller holds
@@ -46,13 +73,9 @@ static int pin_acquire(struct gpu_range r, cudaError_t *why)
         pins = more;
         cap_pins = cap;
     }
-    cudaError_t code = cudaHostRegister((void *)r.first, r.end - r.first, cudaHostRegisterPortable);
-    if (code != cudaSuccess) {
-        *why = code;
-        (void)cudaGetLastError();
+    if (!register_range(r, why))
         return 0;
-    }
-    pins[n_pins++] = (struct pin){r, 1};
+    pins[n_pins++] = (struct pin){r, 1, 0};
     return 1;
 }
 
@@ -61,9 +84,8 @@ static void pin_release(struct gpu_range r)
     struct pin *known = pin_find(r);
     if (known == NULL || --known->n_users > 0)
         return;
-    /* fails if the GPU is lost, which another call logs */
-    if (cudaHostUnregister((void *)r.first) != cudaSuccess)
-        (void)cudaGetLastError();
+    if (!known->suspended)
+        unregister_range(r);
     *known = pins[--n_pins];
     if (n_pins == 0) {
         free(pins);
@@ -96,11 +118,27 @@ enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out)
         }
     }
     pthread_mutex_unlock(&lock);
-    if (failed_bytes > 0)
-        LOG_W(
-            "CUDA backend: %zu bytes of host memory cannot be pinned (%s): copies to and from the GPU need one more step on the host, and are slower",
-            failed_bytes, cudaGetErrorString(why));
+    log_unpinned(failed_bytes, why);
     return ST_OK;
+}
+
+void gpu_pin_suspend(const struct gpu_range_list *list, int on)
+{
+    size_t failed_bytes = 0;
+    cudaError_t why = cudaSuccess;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < list->n; i++) {
+        struct pin *known = pin_find(list->ranges[i]);
+        if (known == NULL || !known->suspended == !on)
+            continue;
+        if (on)
+            unregister_range(known->range);
+        known->suspended = on || !register_range(known->range, &why);
+        if (!on && known->suspended)
+            failed_bytes += known->range.end - known->range.first;
+    }
+    pthread_mutex_unlock(&lock);
+    log_unpinned(failed_bytes, why);
 }
 
 void gpu_pin_release(struct gpu_range_list *list)
