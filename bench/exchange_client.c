@@ -101,8 +101,8 @@ struct client {
     struct hosts ps;
     struct chunks *chunks;
     float *params, *own_gradient;
-    float *gradient; /* own_gradient, or the data of the segment */
-    struct segment *segment;
+    float *gradient;                  /* own_gradient, or the data of the segment */
+    struct segment *segment, *values; /* values: has params; NULL: params are own memory */
     struct net_exchange *x;
     int n_layers; /* 1 without --as */
     int first_chunk[LAYERS + 1];
@@ -193,6 +193,15 @@ static void find_layers(struct client *c)
     c->push_ns[0] = opt_as ? deep_mnist_h100[0].push_us * 1000 : 0;
 }
 
+static float *take_params(struct client *c)
+{
+    char why[SEGMENT_WHY_BYTES];
+    size_t bytes = (size_t)c->chunks->n_elems * sizeof(float);
+    if (opt_shared_memory != 0 || segment_create_lent(bytes, &c->values, why) != ST_OK)
+        return floats(c->chunks->n_elems);
+    return segment_data(c->values);
+}
+
 static enum status make_model(struct client *c)
 {
     enum status st = ST_OK;
@@ -202,7 +211,7 @@ static enum status make_model(struct client *c)
     TRY(params && names ? ST_OK : ST_NOMEM);
     TRY(make_chunks(c, params, names, n_params));
     find_layers(c);
-    c->params = floats(c->chunks->n_elems);
+    c->params = take_params(c);
     c->own_gradient = floats(c->chunks->n_elems);
     c->step_ns = calloc((size_t)opt_steps, sizeof *c->step_ns);
     c->layer_ns = calloc((size_t)opt_steps * LAYERS, sizeof *c->layer_ns);
@@ -222,6 +231,7 @@ static enum status make_exchange(struct client *c)
         .ps_hosts = &c->ps,
         .params = c->params,
         .shared_memory = opt_shared_memory == 0,
+        .values = c->values,
         .join = {.member = (int)opt_task_index,
                  .incarnation = ((uint64_t)clock_now_ns() << 20) | (uint64_t)getpid(),
                  .job = {.n_workers = (int)opt_workers,
@@ -410,9 +420,11 @@ int main(int argc, char **argv)
     net_exchange_destroy(c.x);
     chunks_destroy(c.chunks);
     hosts_free(&c.ps);
-    free(c.params);
+    if (!c.values)
+        free(c.params);
     free(c.own_gradient);
     segment_unref(c.segment);
+    segment_unref(c.values);
     free(c.step_ns);
     free(c.layer_ns);
     return st == ST_OK ? 0 : EXIT_PERMANENT;

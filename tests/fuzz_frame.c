@@ -42,7 +42,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     d->sum = d->sum * 31 + (uint64_t)piece->kind + piece->chunk + piece->step + piece->crc32c;
     d->sum = d->sum * 31 + payload_crc32c(&piece->payload) + strlen(piece->why);
     d->sum = d->sum * 31 + piece->shared_offset + piece->shared_bytes + (uint64_t)piece->shared +
-             piece->shared_stamp;
+             piece->shared_stamp + (uint64_t)piece->placed;
     float rate = piece_rate(piece);
     uint32_t rate_bits;
     memcpy(&rate_bits, &rate, sizeof rate_bits);

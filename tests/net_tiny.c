@@ -150,6 +150,28 @@ static bool rebase(struct tiny *t, struct net_stream *stream, const struct net_f
     return other;
 }
 
+/* Writes the chunk's version to the member's values, if t->writes is set. Returns true if the
+ * answer must report it. The caller holds the lock. */
+static bool place(struct tiny *t, const struct net_piece *p)
+{
+    const struct net_chunk *c = &t->chunks->chunks[p->chunk];
+    size_t bytes = (size_t)c->n_elems * sizeof(float);
+    struct segment *values = p->placed ? segment_values(p->memory) : NULL;
+    if (!t->writes || (!values && t->writes != 2))
+        return false;
+    if (values) {
+        segment_unref(t->values);
+        t->values = segment_ref(values);
+        float *to = (float *)segment_data(values) + c->first;
+        if (t->writes == 3)
+            memset(to, 0, bytes);
+        else
+            memcpy(to, t->value[p->chunk]->data, bytes);
+    }
+    t->n_placed++;
+    return true;
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
@@ -170,6 +192,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     answer.kind = take(t, head, piece);
     answer.step = (uint64_t)t->version[piece->chunk];
     struct buf *value = t->value[piece->chunk];
+    answer.placed = answer.kind == PIECE_APPLIED && place(t, piece);
     int hold = t->hold || t->lose || !value, over = t->end && t->version[piece->chunk] >= t->end;
     size_t bytes = value && !over ? value->bytes : 0;
     if (value) {
@@ -193,8 +216,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         answer.kind = (enum piece_kind)t->kind;
         snprintf(answer.why, sizeof answer.why, "tiny does not like it");
     }
-    int say_taken = t->say_taken && piece->ask_taken;
-    int take_back = t->bad_stamp > 0 && !hold;
+    int say_taken = t->say_taken && piece->ask_taken, take_back = t->bad_stamp > 0 && !hold;
     t->bad_stamp -= take_back;
     t->held = hold ? stream : t->held;
     t->held_head = *head;
@@ -205,7 +227,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     if (say_taken)
         net_stream_send(stream, head, &taken, NULL, 0, 0);
     if (!hold)
-        net_stream_send(stream, head, &answer, value, 0, bytes);
+        net_stream_send(stream, head, &answer, answer.placed ? NULL : value, 0, bytes);
     if (take_back) /* answers are sent only when the client's whole frame is processed */
         segment_restamp(value->data);
     buf_unref(value);
@@ -272,6 +294,7 @@ void tiny_free(struct tiny *t)
     for (int i = 0; i < TINY_CHUNKS; i++)
         buf_unref(t->value[i]);
     segment_unref(t->segment);
+    segment_unref(t->values);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
 }

@@ -33,9 +33,14 @@ struct tiny {
     int bad_length;              /* number of the next answers whose length is wrong */
     int bad_place, bad_stamp;    /* number of the next answers by reference to corrupt */
     struct segment *segment;     /* shared memory of versions, set by tiny_share; NULL: none */
-    int kind;                    /* enum piece_kind that answers PUSH, with `why`; 0: as usual */
-    uint32_t order[TINY_ORDER];  /* chunks of the first n_push pushes, in the order of arrival */
-    int n_rebase;                /* number of pieces answered by REBASE */
+    /* Versions are written to members' values: 1: as the pushes allow; 2: reported for each push,
+     * which is a lie; 3: zeros are written instead */
+    int writes;
+    int n_placed;               /* answers that report a write */
+    struct segment *values;     /* values that were written last; NULL: none */
+    int kind;                   /* enum piece_kind that answers PUSH, with `why`; 0: as usual */
+    uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, in the order of arrival */
+    int n_rebase;               /* number of pieces answered by REBASE */
     int n_join, n_push, n_duplicate, n_leave, n_closed, n_piece;
     int n_shared;               /* pushes by reference */
     int n_asked;                /* pushes that request TAKEN */

@@ -25,7 +25,8 @@ struct seen {
     enum piece_kind kind;
     uint32_t chunk;
     uint64_t incarnation, from;
-    bool replaced;
+    bool replaced, has_payload;
+    size_t placed;
 };
 
 struct fixture {
@@ -35,6 +36,7 @@ struct fixture {
     struct store *store;
     struct thread_pool *threads; /* pool of one thread */
     struct segment *segment;
+    bool may_place;            /* the pushes let the store write versions to the members' values */
     struct thread_loop closed; /* holds the thread until the gate is open */
     pthread_mutex_t gate;
     pthread_mutex_t lock; /* guards the fields below */
@@ -49,7 +51,13 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
     struct fixture *f = ctx;
     pthread_mutex_lock(&f->lock);
     assert_true(f->n_seen < MAX_SEEN);
-    f->seen[f->n_seen++] = (struct seen){a->kind, a->chunk, head->incarnation, from, a->replaced};
+    f->seen[f->n_seen++] = (struct seen){.kind = a->kind,
+                                         .chunk = a->chunk,
+                                         .incarnation = head->incarnation,
+                                         .from = from,
+                                         .replaced = a->replaced,
+                                         .has_payload = a->payload != NULL,
+                                         .placed = a->placed};
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
@@ -151,6 +159,7 @@ static enum piece_kind push_from(struct fixture *f, struct sender from, int chun
                           .weight = 1,
                           .unsummed = true,
                           .payload = {&span, 0, span.n},
+                          .placed = f->may_place,
                           .memory = f->segment};
     struct store_answer a;
     store_piece(f->store, &head, &p, from.stream, 0, &a);
@@ -368,10 +377,102 @@ static void stop_waits_for_an_update(void **state)
     close_store(&f);
 }
 
+/* Lends memory for the values of all chunks. Returns it; the fixture's segment has the mapping to
+ * write. */
+static struct segment *lend_values(struct fixture *f)
+{
+    char why[SEGMENT_WHY_BYTES];
+    struct segment *values, *opened;
+    struct segment_name name;
+    assert_int_equal(segment_create_lent(N_ELEMS * sizeof(float), &values, why), ST_OK);
+    segment_name_of(values, &name);
+    assert_int_equal(segment_open_to_write(&name, &opened, why), ST_OK);
+    segment_set_values(f->segment, opened);
+    return values;
+}
+
+static void assert_seen(const struct fixture *f, int first, int n, bool placed)
+{
+    for (int i = first; i < first + n; i++) {
+        assert_int_equal(f->seen[i].kind, PIECE_APPLIED);
+        assert_int_equal(f->seen[i].has_payload, !placed);
+        assert_int_equal(f->seen[i].placed, placed ? CHUNK * sizeof(float) : 0);
+    }
+}
+
+/* The version is written to the values of the sender of the last contribution; other members
+ * receive it as a payload. */
+static void version_is_written_to_values(void **state)
+{
+    enum { STEPS = 4 };
+    static float expect[N_ELEMS], got[N_ELEMS];
+    for (int n_members = 1; n_members <= 2; n_members++) {
+        struct fixture f;
+        compute(n_members, STEPS, expect);
+        open_store(&f, n_members, true);
+        struct segment *values = lend_values(&f);
+        push_all(&f, n_members, 0);
+        assert_seen(&f, 0, n_members * N_CHUNKS, false); /* no push allows it */
+        f.may_place = true;
+        for (int step = 1; step < STEPS; step++)
+            push_all(&f, n_members, step);
+        for (int i = 0; i < n_members * N_CHUNKS; i++)
+            assert_seen(&f, i, 1, f.seen[i].from == FIRST_PROCESS + (uint64_t)n_members - 1);
+        store_rig_read_all(f.store, f.chunks, STEPS, got);
+        assert_memory_equal(got, expect, sizeof got);
+        assert_memory_equal(segment_data(values), expect, sizeof expect);
+        close_store(&f);
+        segment_unref(values);
+    }
+}
+
+/* While the update waits for a thread, the member's stream breaks. On the next one it does not let
+ * the store write, so it receives a payload; and so does the next process of the member. */
+static void only_the_sender_of_the_answered_push_has_it(void **state)
+{
+    struct fixture f;
+    open_store(&f, 1, true);
+    struct segment *values = lend_values(&f);
+    close_gate(&f);
+    f.may_place = true;
+    for (int c = 0; c < N_CHUNKS; c++)
+        assert_int_equal(push(&f, 0, FIRST_PROCESS, c, 0, false), PIECE_NONE);
+    f.may_place = false;
+    assert_int_equal(push(&f, 0, FIRST_PROCESS, 0, 0, false), PIECE_NONE);
+    store_admit(f.store, 0, OTHER_PROCESS);
+    f.may_place = true;
+    assert_int_equal(push(&f, 0, OTHER_PROCESS, 1, 0, false), PIECE_NONE);
+    pthread_mutex_unlock(&f.gate);
+    await_answers(&f, N_CHUNKS);
+    assert_seen(&f, 0, 2, false);
+    assert_int_equal(f.seen[1].incarnation, OTHER_PROCESS);
+    assert_seen(&f, 2, 1, true);
+    close_store(&f);
+    segment_unref(values);
+}
+
+/* Memory of another size than the model's is not written. */
+static void short_values_are_not_written(void **state)
+{
+    char why[SEGMENT_WHY_BYTES];
+    struct fixture f;
+    struct segment *values;
+    open_store(&f, 1, true);
+    assert_int_equal(segment_create_lent(CHUNK * sizeof(float), &values, why), ST_OK);
+    segment_set_values(f.segment, values);
+    f.may_place = true;
+    push_all(&f, 1, 0);
+    for (int i = 0; i < N_CHUNKS; i++)
+        assert_seen(&f, i, 1, f.seen[i].chunk == 0);
+    close_store(&f);
+}
+
 int main(void)
 {
-    return RUN_TESTS(
-        threads_do_not_change_the_bits, lowest_chunk_is_first_and_no_lock_is_held,
-        refused_contribution_changes_nothing, other_process_sends_a_refused_contribution_again,
-        contribution_repeated_on_another_stream_is_refused_there, stop_waits_for_an_update);
+    return RUN_TESTS(threads_do_not_change_the_bits, lowest_chunk_is_first_and_no_lock_is_held,
+                     refused_contribution_changes_nothing,
+                     other_process_sends_a_refused_contribution_again,
+                     contribution_repeated_on_another_stream_is_refused_there,
+                     stop_waits_for_an_update, version_is_written_to_values,
+                     only_the_sender_of_the_answered_push_has_it, short_values_are_not_written);
 }

@@ -263,6 +263,139 @@ static int forge(const struct segment_name *name, const char *label, unsigned fl
     return fd;
 }
 
+static struct segment *make_lent(struct segment_name *name)
+{
+    struct segment *s;
+    assert_int_equal(segment_create_lent(BYTES, &s, why), ST_OK);
+    segment_name_of(s, name);
+    return s;
+}
+
+static bool may_write(const struct segment_name *name)
+{
+    struct segment *s = NULL;
+    if (segment_open_to_write(name, &s, why) != ST_OK)
+        assert_null(s);
+    segment_unref(s);
+    return s != NULL;
+}
+
+/* The peer's writes arrive. After it has opened the segment no other process can write there, and
+ * the owner cannot free memory. */
+static void one_peer_writes_a_lent_segment(void **state)
+{
+    int before = count_fds();
+    struct segment_name name, wrong;
+    struct segment *s = make_lent(&name), *peer;
+    assert_false(only_reads(&name));
+    wrong = name;
+    wrong.nonce[3] ^= 1;
+    assert_false(may_write(&wrong)); /* this does not seal it */
+    assert_int_equal(segment_open_to_write(&name, &peer, why), ST_OK);
+    memcpy((char *)segment_data(peer) + 400, "hello", 6);
+    assert_string_equal((char *)segment_data(s) + 400, "hello");
+    assert_true(only_reads(&name));
+    assert_false(may_write(&name));
+    assert_int_not_equal(
+        fallocate((int)name.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HEAD), 0);
+    segment_unref(s);
+    memset(segment_data(peer), 1, BYTES); /* no harm */
+    segment_unref(peer);
+    assert_int_equal(count_fds(), before);
+}
+
+static void only_lent_segments_are_opened_to_write(void **state)
+{
+    struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    struct segment_name reads;
+    struct segment *s = make(&reads), *peer;
+    struct stat file;
+    assert_false(may_write(&reads));
+    segment_unref(s);
+    static const int seals[] = {0, F_SEAL_GROW, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE,
+                                F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_WRITE};
+    for (size_t i = 0; i < sizeof seals / sizeof *seals; i++) {
+        int fd = forge(&name, "weir-payloads", 0, seals[i], HEAD + BYTES);
+        name.fd = (uint32_t)fd;
+        assert_false(may_write(&name));
+        close(fd);
+    }
+    /* A peer whose file lacks memory. */
+    int fd = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
+    name.fd = (uint32_t)fd;
+    reserve_error = ENOSPC;
+    reserve_limit = 0;
+    assert_false(may_write(&name));
+    reserve_error = 0;
+    close(fd);
+    fd = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
+    name.fd = (uint32_t)fd;
+    assert_int_equal(segment_open_to_write(&name, &peer, why), ST_OK);
+    assert_int_equal(fstat(fd, &file), 0);
+    assert_true(file.st_blocks * 512 >= HEAD + BYTES);
+    segment_unref(peer);
+    close(fd);
+}
+
+static void renewed_memory_is_out_of_reach(void **state)
+{
+    int before = count_fds();
+    struct segment_name name, next;
+    struct segment *s = make_lent(&name), *peer, *other;
+    char *data = segment_data(s);
+    assert_int_equal(segment_open_to_write(&name, &peer, why), ST_OK);
+    memset(segment_data(peer), 'a', BYTES);
+    reserve_error = ENOMEM;
+    reserve_limit = 0;
+    assert_int_equal(segment_renew(s, why), ST_NOMEM);
+    reserve_error = 0;
+    memset(segment_data(peer), 'b', 10); /* an error has changed nothing */
+    assert_int_equal(segment_renew(s, why), ST_OK);
+    assert_ptr_equal(segment_data(s), data);
+    memset(segment_data(peer), 'c', BYTES); /* a server that continues too late */
+    for (int i = 0; i < BYTES; i++)
+        assert_int_equal(data[i], i < 10 ? 'b' : 'a');
+    segment_name_of(s, &next);
+    assert_int_equal(next.bytes, BYTES);
+    assert_memory_not_equal(next.nonce, name.nonce, sizeof name.nonce);
+    assert_false(may_write(&name));
+    assert_int_equal(segment_open_to_write(&next, &other, why), ST_OK);
+    memset(segment_data(other), 'd', BYTES);
+    assert_int_equal(data[BYTES - 1], 'd');
+    segment_unref(other);
+    segment_unref(peer);
+    segment_unref(s);
+    assert_int_equal(count_fds(), before);
+}
+
+static void values_end_with_their_segment(void **state)
+{
+    int before = count_fds();
+    struct peer_segments l;
+    struct segment_name names[2];
+    struct segment *s = make(&names[0]), *lent = make_lent(&names[1]), *found;
+    bool writes = false;
+    peer_segments_init(&l);
+    assert_true(peer_segments_put(&l, 1, 7, names, &writes, why));
+    assert_true(writes);
+    found = peer_segments_find(&l, 1, 7);
+    memcpy(segment_data(segment_values(found)), "hello", 6);
+    assert_string_equal((char *)segment_data(lent), "hello");
+    segment_unref(found);
+    assert_true(peer_segments_put(&l, 1, 7, names, &writes, why)); /* sealed by now */
+    assert_false(writes);
+    found = peer_segments_find(&l, 1, 7);
+    assert_null(segment_values(found));
+    segment_unref(found);
+    names[0].bytes = 0;
+    assert_false(peer_segments_put(&l, 1, 7, names, &writes, why));
+    assert_false(writes);
+    peer_segments_free(&l);
+    segment_unref(s);
+    segment_unref(lent);
+    assert_int_equal(count_fds(), before);
+}
+
 static void forged_files_are_refused(void **state)
 {
     struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
@@ -322,6 +455,16 @@ static void devices_and_pipes_are_not_opened(void **state)
     rmdir(path);
 }
 
+static bool put(struct peer_segments *l, int member, uint64_t incarnation,
+                const struct segment_name *name)
+{
+    const struct segment_name names[2] = {*name};
+    bool writes = true;
+    bool lends = peer_segments_put(l, member, incarnation, names, &writes, why);
+    assert_false(writes);
+    return lends;
+}
+
 static void each_number_has_one_segment(void **state)
 {
     const struct segment_name none = {.bytes = 0};
@@ -331,13 +474,13 @@ static void each_number_has_one_segment(void **state)
     int before = count_fds();
     peer_segments_init(&l);
     assert_null(peer_segments_find(&l, 0, 7));
-    assert_int_equal(peer_segments_put(&l, 5, 7, &name[0], why), 1);
+    assert_int_equal(put(&l, 5, 7, &name[0]), 1);
     assert_null(peer_segments_find(&l, 5, 8));
     assert_null(peer_segments_find(&l, 4, 7));
     assert_null(peer_segments_find(&l, UINT32_MAX, 7));
     found = peer_segments_find(&l, 5, 7);
     assert_non_null(found);
-    assert_int_equal(peer_segments_put(&l, 5, 8, &name[1], why), 1); /* the member joined again */
+    assert_int_equal(put(&l, 5, 8, &name[1]), 1); /* the member joined again */
     assert_null(peer_segments_find(&l, 5, 7));
     peer_segments_drop(&l, 5, found); /* the old stream's end does not drop the new segment */
     segment_unref(found);
@@ -348,19 +491,19 @@ static void each_number_has_one_segment(void **state)
     peer_segments_drop(&l, 5, found);
     segment_unref(found);
     assert_null(peer_segments_find(&l, 5, 8));
-    assert_int_equal(peer_segments_put(&l, 0, 9, &name[0], why), 1);
-    assert_int_equal(peer_segments_put(&l, 2, 9, &name[0], why), 1); /* joins the next generation */
+    assert_int_equal(put(&l, 0, 9, &name[0]), 1);
+    assert_int_equal(put(&l, 2, 9, &name[0]), 1); /* joins the next generation */
     peer_segments_leave(&l, 9);
     assert_null(peer_segments_find(&l, 0, 9));
     assert_null(peer_segments_find(&l, 2, 9));
-    assert_int_equal(peer_segments_put(&l, 0, 9, &name[0], why), 1);
+    assert_int_equal(put(&l, 0, 9, &name[0]), 1);
     wrong = name[0];
     wrong.nonce[0] ^= 1;
-    assert_int_equal(peer_segments_put(&l, 0, 9, &wrong, why), 0);
+    assert_int_equal(put(&l, 0, 9, &wrong), 0);
     assert_null(peer_segments_find(&l, 0, 9));
-    assert_int_equal(peer_segments_put(&l, 900, 9, &none, why), 0);
+    assert_int_equal(put(&l, 900, 9, &none), 0);
     assert_int_equal(l.n, 6);
-    assert_int_equal(peer_segments_put(&l, 3, 9, &name[1], why), 1);
+    assert_int_equal(put(&l, 3, 9, &name[1]), 1);
     peer_segments_free(&l);
     assert_int_equal(count_fds(), before);
     segment_unref(s[0]);
@@ -372,6 +515,7 @@ int main(void)
     return RUN_TESTS(segment_is_read_by_reference, offsets_outside_are_refused,
                      wrong_names_are_refused, other_process_reads_segment, forged_files_are_refused,
                      devices_and_pipes_are_not_opened, stamp_changes_with_each_write,
-                     each_number_has_one_segment, only_the_owner_writes,
-                     missing_memory_is_an_error);
+                     each_number_has_one_segment, only_the_owner_writes, missing_memory_is_an_error,
+                     one_peer_writes_a_lent_segment, only_lent_segments_are_opened_to_write,
+                     renewed_memory_is_out_of_reach, values_end_with_their_segment);
 }

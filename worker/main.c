@@ -451,7 +451,7 @@ static enum status run_worker(struct worker *w)
     TRY(set_up(w));
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(watch_waits(w));
-    TRY(w->updates.ops->start(w->updates.ctx, &start));
+    TRY(trainer_join(w->trainer, &start));
     w->is_over = false; /* a server has answered after this worker had checked for the job's end */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
@@ -519,7 +519,9 @@ static enum status clean_up(struct worker *w, enum status result)
     batch_split_destroy(w->split);
     placement_destroy(w->placement);
     model_destroy(w->model);
-    free(w->params);
+    if (!w->values)
+        free(w->params);
+    segment_unref(w->values);
     free(w->averages);
     free(w->rounded);
     free(w->init);

@@ -233,11 +233,21 @@ static enum status first_values(void *ctx, float *params)
     return ST_OK;
 }
 
+/* Allocates the parameters in memory to which a server on this host may write versions. */
+static float *take_params(struct worker *w, size_t bytes)
+{
+    char why[SEGMENT_WHY_BYTES];
+    bool lends = w->train && w->opt.ps_hosts.n > 0 && w->opt.shared_memory;
+    if (!lends || segment_create_lent(bytes, &w->values, why) != ST_OK)
+        return aligned_take(bytes);
+    return segment_data(w->values);
+}
+
 static enum status allocate_params(struct worker *w)
 {
     bool averages = w->train && w->opt.optim.ema_decay > 0;
     size_t bytes = (size_t)w->chunks->n_elems * sizeof(float);
-    w->params = aligned_take(bytes);
+    w->params = take_params(w, bytes);
     w->averages = averages ? aligned_take(bytes) : NULL;
     if (w->params && (w->averages || !averages))
         return ST_OK;
@@ -269,6 +279,7 @@ static enum status make_exchange(struct worker *w)
         .threads = w->threads,
         .step_ms = o->wire_step_ms,
         .shared_memory = o->shared_memory,
+        .values = w->values,
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
                  .chunks = w->chunks,
@@ -402,6 +413,7 @@ static enum status make_trainer(struct worker *w)
         .server_optim = o->ps_hosts.n > 0 ? &w->server_optim : NULL,
         .threads = w->threads,
         .params = w->params,
+        .params_move = w->values != NULL,
         .averages = w->averages,
         .own_pace = !job_in_lockstep(&job),
         .towers = w->towers.tower,

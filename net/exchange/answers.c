@@ -75,9 +75,11 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     x->waits_ns = clock_now_ns();
     bool must_report = exchange_request_set_item(l, c, &request_none);
     exchange_request_acked(l, c);
-    x->stats.received_bytes += p->payload.bytes;
-    if (p->shared_offset)
-        x->stats.shared_bytes += p->payload.bytes;
+    size_t placed = p->placed ? (size_t)exchange_request_chunk(x, (int)p->chunk)->n_elems : 0;
+    size_t bytes = p->payload.bytes + placed * sizeof(float);
+    x->stats.received_bytes += bytes;
+    if (p->shared_offset || p->placed)
+        x->stats.shared_bytes += bytes;
     x->stats.applied += p->kind == PIECE_APPLIED;
     x->stats.duplicate += p->kind == PIECE_DUPLICATE;
     x->stats.stale += p->kind == PIECE_STALE;
@@ -154,12 +156,20 @@ static bool is_kept(const struct net_exchange *x, const struct net_piece *p)
            !fragments_turn(&x->cfg.join.job, x->fragment, (int)p->chunk, (int64_t)p->step - 1);
 }
 
+/* Returns true if the piece reports that the server has written the version to params. The caller
+ * holds x->lock. */
+static bool is_placed(const struct link *l, const struct net_piece *p)
+{
+    return p->placed && l->places && p->kind == PIECE_APPLIED && p->dtype == DTYPE_F32 &&
+           p->payload.bytes == 0;
+}
+
 static bool fits_table(const struct link *l, const struct net_piece *p)
 {
     const struct net_exchange *x = l->x;
     return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
            (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
-           (is_kept(x, p) ||
+           (is_kept(x, p) || p->placed ||
             p->payload.bytes ==
                 dtype_bytes(p->dtype, (size_t)exchange_request_chunk(x, (int)p->chunk)->n_elems));
 }
@@ -308,15 +318,21 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     }
     struct exchange_chunk *c = &x->chunks[p->chunk];
     pthread_mutex_lock(&x->lock);
-    int kept = is_kept(x, p), follows = c->version + 1 == (int64_t)p->step;
-    int wanted = is_answer(c, p) && (kept ? follows : is_wanted_dtype(c, p));
+    bool placed = is_placed(l, p), is_there = placed || is_kept(x, p);
+    int follows = c->version + 1 == (int64_t)p->step;
+    int wanted = is_answer(c, p) && (is_there ? follows : is_wanted_dtype(c, p));
     bool apart = c->params_held;
     pthread_mutex_unlock(&x->lock);
+    if (p->placed && !placed) {
+        LOG_E("ps:%d (%s) reports chunk %u in memory that it may not write", l->index, l->addr,
+              p->chunk);
+        return ST_PROTOCOL;
+    }
     if (!wanted) {
         LOG_D("ps:%d (%s): late answer for chunk %u ignored", l->index, l->addr, p->chunk);
         return ST_OK;
     }
-    if (!kept)
+    if (!is_there)
         return read_answer(l, p, apart);
     complete_request(l, c, p, NULL);
     return ST_OK;

@@ -71,6 +71,11 @@ static void make_segment(struct net_exchange *x)
     else if (segment_create(bytes, &x->segment, why) != ST_OK)
         LOG_W("no shared memory: %s; payloads go by TCP", why);
     segment_name_of(x->segment, &x->cfg.join.segment);
+    if (!x->segment || !x->cfg.values || x->version_dtype != DTYPE_F32)
+        return;
+    x->values = segment_ref(x->cfg.values);
+    x->values_serial = 1;
+    segment_name_of(x->values, &x->cfg.join.values);
 }
 
 struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
@@ -82,7 +87,8 @@ struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
 static enum status check_config(const struct net_exchange_config *cfg)
 {
     if (cfg->ps_hosts && cfg->ps_hosts->n > 0 && cfg->join.chunks && cfg->params &&
-        cfg->join.incarnation != 0)
+        cfg->join.incarnation != 0 &&
+        (!cfg->values || segment_data(cfg->values) == (void *)cfg->params))
         return ST_OK;
     LOG_E("an exchange needs at least one server, a table of chunks, parameters, an incarnation");
     return ST_INVALID;
@@ -224,6 +230,7 @@ void net_exchange_destroy(struct net_exchange *x)
     if (!x->stages_in_segment)
         free(x->staged);
     segment_unref(x->segment);
+    segment_unref(x->values);
     residuals_destroy(x->residuals);
     free(x->session);
     free(x->server);

@@ -20,9 +20,8 @@
  *
  * Owns:    channels, streams, two threads.
  * Threads: any thread may push and wait.
- * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
- *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL, ST_UNAVAILABLE (a server has
- *          lost the parameters; logged). */
+ * Errors:  ST_REFUSED (another model or job; logged), ST_CANCELLED after cancel(), ST_REBASED,
+ *          ST_DEADLINE, ST_PROTOCOL, ST_UNAVAILABLE (a server has lost the parameters; logged). */
 #ifndef NET_EXCHANGE_EXCHANGE_H
 #define NET_EXCHANGE_EXCHANGE_H
 #include "base/hosts.h"
@@ -45,6 +44,7 @@ struct net_exchange_config {
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
     struct segment *segment;     /* segment of contributions; borrowed; NULL: create one */
+    struct segment *values; /* lent segment with params, which each start may renew; NULL: none */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
                     answer arrived, or the generation or the exchange has ended; 0: none */
 };

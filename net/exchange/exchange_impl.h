@@ -34,6 +34,7 @@ struct net_exchange {
     enum dtype push_dtype, version_dtype;
     _Atomic float rate;      /* factor of the learning rate in the next contributions */
     struct segment *segment; /* contributions that servers on this host read in place; NULL: none */
+    struct segment *values;  /* lent segment that contains params; NULL: none */
     uint8_t *staged;         /* encoded contributions (chunks_wire_at); NULL: fp32, sent from the
                                 caller's buffer */
     /* stages_in_segment: `staged` is a range of `segment`; proposed: wire_auto_propose has measured
@@ -80,9 +81,11 @@ struct net_exchange {
     struct link *retired; /* links that the reconnect thread must destroy */
     /* servers from the answer that the session is processing; NULL: none */
     struct server_set *offered;
-    int64_t reached;  /* step that all chunks had reached when the generation ended */
-    int64_t n_refs;   /* sum of the chunks' refs */
-    uint64_t samples; /* value that net_exchange_samples returns */
+    int64_t reached;    /* step that all chunks had reached when the generation ended */
+    int values_serial;  /* number of the memory in `values`, from 1 on; 0: it is not lent */
+    bool values_opened; /* a server has opened that memory to write */
+    int64_t n_refs;     /* sum of the chunks' refs */
+    uint64_t samples;   /* value that net_exchange_samples returns */
     struct net_exchange_stats stats;
 };
 

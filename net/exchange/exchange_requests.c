@@ -137,6 +137,7 @@ static void choose_way(struct link *l, struct send_queue_item *item)
     item->shared = l->arena != NULL;
     if (item->kind == PIECE_PUSH && l->lends && item->bytes > 0)
         item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
+    item->placed = item->shared_offset > 0 && l->places;
 }
 
 static bool has_window(const struct link *l)

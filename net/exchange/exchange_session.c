@@ -395,6 +395,30 @@ static void log_generation(const struct net_start *s, uint64_t before, int64_t r
               (long long)s->step * steps);
 }
 
+/* Replaces the memory of params if servers of an earlier generation can write there. One of them
+ * may have been stopped in the middle of a write, and would continue it now. */
+static enum status renew_values(struct net_exchange *x)
+{
+    char why[SEGMENT_WHY_BYTES];
+    pthread_mutex_lock(&x->lock);
+    bool opened = x->values_opened;
+    pthread_mutex_unlock(&x->lock);
+    if (!opened)
+        return ST_OK;
+    enum status st = segment_renew(x->values, why);
+    if (st != ST_OK) {
+        LOG_E("the parameters cannot be moved away from the servers of the last generation: %s",
+              why);
+        return st;
+    }
+    pthread_mutex_lock(&x->lock);
+    segment_name_of(x->values, &x->cfg.join.values);
+    x->values_serial++;
+    x->values_opened = false;
+    pthread_mutex_unlock(&x->lock);
+    return ST_OK;
+}
+
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
 {
     enum status st;
@@ -403,7 +427,9 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     pthread_mutex_unlock(&x->lock);
     int64_t lowest;
     do {
-        st = wire_auto_propose(x);
+        st = renew_values(x);
+        if (st == ST_OK)
+            st = wire_auto_propose(x);
         if (st == ST_OK)
             st = join_all(x);
         if (st == ST_OK)

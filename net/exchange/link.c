@@ -217,6 +217,7 @@ static void open_arena(struct link *l)
         LOG_D("ps:%d (%s): its memory cannot be read here: %s", l->index, l->addr, why);
     pthread_mutex_lock(&x->lock);
     l->lends = lends;
+    l->places = l->arena && l->opened > 0 && l->opened == x->values_serial;
     pthread_mutex_unlock(&x->lock);
     if (l->arena && !l->told)
         LOG_I("ps:%d (%s) is on this host: payloads through shared memory", l->index, l->addr);
@@ -262,6 +263,15 @@ static void adopt_job(struct net_exchange *x, const struct net_place *place)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* Notes whether the server has opened the values that the join named. */
+static void note_opened(struct link *l, bool opened)
+{
+    pthread_mutex_lock(&l->x->lock);
+    l->opened = opened ? l->named : 0;
+    l->x->values_opened |= l->opened > 0;
+    pthread_mutex_unlock(&l->x->lock);
+}
+
 /* Reports a server's answer to the session. */
 static void report_answer(struct link *l, const struct net_join_reply *reply)
 {
@@ -277,6 +287,7 @@ static void report_answer(struct link *l, const struct net_join_reply *reply)
     if (welcome) {
         reason = "the servers are changing to another generation";
         l->offered = reply->segment;
+        note_opened(l, reply->values);
         adopt_job(l->x, &reply->place);
     }
     enum status st = welcome ? wire_auto_adopt(l->x, &reply->place) : ST_OK;
@@ -360,6 +371,7 @@ void link_join(struct link *l, const struct session_action *a)
 {
     pthread_mutex_lock(&l->x->lock);
     struct net_join join = l->x->cfg.join; /* adopt_job writes to it on another link's thread */
+    l->named = l->x->values_serial;
     pthread_mutex_unlock(&l->x->lock);
     grpc_op ops[UNARY_BATCH_OPS];
     uint8_t *data = NULL;

@@ -34,7 +34,10 @@ struct link {
     struct segment_name offered; /* name of the server's memory, from its last answer */
     struct segment *arena;       /* segment with the server's versions, if it is on this host;
                                     NULL: none */
-    bool told;                   /* use of the shared memory has been logged */
+    /* values_serial of the memory that the last join named, and of the memory that the server then
+     * opened to write; 0: none */
+    int named, opened;
+    bool told; /* use of the shared memory has been logged */
     /* start time, first chunk and its step of the frame that is being sent, for the trace */
     int64_t send_begin_ns, send_chunk, send_step;
     struct net_span *spans;
@@ -60,6 +63,7 @@ struct link {
     char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
     bool fetched;       /* versions of all the server's chunks have arrived in this generation */
     bool lends;         /* the server has mapped this program's segment */
+    bool places;        /* it may write versions to this program's params */
     int n_under_way;    /* number of pending requests */
     bool reported_busy; /* the session's last report of pending requests was "busy" */
     struct net_frame_head head;

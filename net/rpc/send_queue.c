@@ -87,6 +87,7 @@ static size_t encode(const struct send_queue_item *item, uint8_t *out)
     piece.shared_bytes = item->shared_offset ? (uint32_t)item->bytes : 0;
     piece.shared_stamp = item->shared_stamp;
     piece.shared = item->shared;
+    piece.placed = item->placed;
     piece.ask_taken = item->ask_taken;
     piece.samples = item->samples;
     piece.has_rate = item->has_rate;

@@ -29,15 +29,15 @@ struct send_queue_item {
     uint32_t chunk, crc32c;
     uint64_t step;
     float weight;
-    char *why;              /* owned by the caller; NULL: none */
-    const void *data;       /* payload, or NULL */
-    size_t bytes;           /* length of the payload, even if `data` is not read */
-    uint64_t shared_offset; /* 1 + offset in this program's segment: the piece contains the
-                               offset, and data is not read; 0: data is sent */
-    uint64_t shared_stamp;  /* stamp of the payload in the segment */
-    bool shared, ask_taken; /* values for the fields of struct net_piece */
-    uint64_t samples;       /* value for the field of struct net_piece */
-    bool has_rate;          /* values for the fields of struct net_piece */
+    char *why;                      /* owned by the caller; NULL: none */
+    const void *data;               /* payload, or NULL */
+    size_t bytes;                   /* length of the payload, even if `data` is not read */
+    uint64_t shared_offset;         /* 1 + offset in this program's segment: the piece contains the
+                                       offset, and data is not read; 0: data is sent */
+    uint64_t shared_stamp;          /* stamp of the payload in the segment */
+    bool shared, placed, ask_taken; /* values for the fields of struct net_piece */
+    uint64_t samples;               /* value for the field of struct net_piece */
+    bool has_rate;                  /* values for the fields of struct net_piece */
     float rate;
     /* marks (lacking.h), which stay unchanged until the answer; NULL: none */
     const uint8_t *lacking;

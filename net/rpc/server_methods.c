@@ -13,7 +13,7 @@
 
 enum { SERVER_HEALTH_NAME_BYTES = 128 };
 
-/* Opens the segment of a member on this host, if the handler offers its own segment in return; if
+/* Opens the segments of a member on this host, if the handler offers its own segment in return; if
  * that fails, the answer names no segment. For a member that is not admitted, nothing is opened. */
 static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
                          struct net_join_reply *answer)
@@ -22,6 +22,7 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
     bool fits = bytes == chunks_wire_bytes(join->chunks, join->job.push_dtype) ||
                 /* changes are encoded in place */
                 bytes == chunks_wire_bytes(join->chunks, DTYPE_F32);
+    bool is_whole = join->values.bytes == (uint64_t)join->chunks->n_elems * sizeof(float);
     const struct segment_name nothing = {.bytes = 0};
     char why[SEGMENT_WHY_BYTES];
     int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;
@@ -30,8 +31,9 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
         return;
     }
     bool asked = answer->segment.bytes && fits;
-    if (peer_segments_put(&s->peer_segments, rank, join->incarnation,
-                          asked ? &join->segment : &nothing, why))
+    const struct segment_name names[] = {asked ? join->segment : nothing,
+                                         is_whole ? join->values : nothing};
+    if (peer_segments_put(&s->peer_segments, rank, join->incarnation, names, &answer->values, why))
         return;
     answer->segment = nothing;
     if (asked)

@@ -419,6 +419,16 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     grpc_call_cancel(s->call, NULL);
 }
 
+/* Returns the buffer that is lent for the chunk. The reference then belongs to the caller, who
+ * holds the lock. */
+static struct buf *take_lent(struct net_stream *s, uint32_t chunk)
+{
+    struct buf *lent = chunk < s->n_lent ? s->lent[chunk] : NULL;
+    if (lent)
+        s->lent[chunk] = NULL;
+    return lent;
+}
+
 /* Sets the position of the item's payload. The payload is passed by reference if the member reads
  * the segment that contains it. Then *lent receives the buffer that s->lent has held for this
  * chunk, and the caller must release it. Otherwise the item holds a reference to the payload. The
@@ -437,7 +447,7 @@ static void add_payload(struct net_stream *s, struct send_queue_item *item, stru
             s->lent = more ? more : s->lent;
         }
         if (item->chunk < s->n_lent) {
-            *lent = s->lent[item->chunk];
+            *lent = take_lent(s, item->chunk);
             s->lent[item->chunk] = buf_ref(payload);
             item->shared_offset = payload->shared + offset;
             item->shared_stamp = segment_stamp(payload->data);
@@ -471,6 +481,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     item->weight = piece->weight;
     item->crc32c = piece->crc32c;
     item->samples = piece->samples;
+    item->placed = piece->placed;
     item->why = piece->why[0] ? strndup(piece->why, FRAME_MAX_WHY) : NULL;
     item->bytes = payload ? bytes : 0;
     pthread_mutex_lock(&s->lock);
@@ -478,6 +489,8 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     int full = !drop && bytes > 0 && s->queue.bytes + bytes > s->limit;
     s->n_unanswered -= piece->kind != PIECE_TAKEN;
     if (!drop && !full) {
+        if (item->placed)
+            lent = take_lent(s, item->chunk);
         if (item->bytes > 0)
             add_payload(s, item, payload, offset, &lent);
         send_queue_push(&s->queue, item);

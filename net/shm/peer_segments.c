@@ -1,6 +1,7 @@
 /* net/shm/peer_segments.c - see peer_segments.h. Segments are opened and closed without the lock,
  * because opening and closing need system calls. */
 #include "net/shm/peer_segments.h"
+#include "base/log.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +36,26 @@ static struct peer_segment *place_of(struct peer_segments *l, int member)
     return &l->list[member];
 }
 
+static bool open_values(struct segment *segment, const struct segment_name *name)
+{
+    char why[SEGMENT_WHY_BYTES];
+    struct segment *values;
+    if (segment_open_to_write(name, &values, why) != ST_OK) {
+        LOG_D("a member's parameters cannot be written here: %s", why);
+        return false;
+    }
+    segment_set_values(segment, values);
+    return true;
+}
+
 bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
-                       const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
+                       const struct segment_name *names, bool *writes, char why[SEGMENT_WHY_BYTES])
 {
     struct segment *segment = NULL, *before = NULL;
     snprintf(why, SEGMENT_WHY_BYTES, "it lends no memory");
-    if (name->bytes && segment_open(name, &segment, why) != ST_OK)
+    if (names[0].bytes && segment_open(&names[0], &segment, why) != ST_OK)
         segment = NULL;
+    *writes = segment && names[1].bytes && open_values(segment, &names[1]);
     pthread_mutex_lock(&l->lock);
     struct peer_segment *p = segment || member < l->n ? place_of(l, member) : NULL;
     bool kept = p && segment;
@@ -53,6 +67,7 @@ bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation
     segment_unref(before);
     if (!kept)
         segment_unref(segment);
+    *writes &= kept;
     return kept;
 }
 

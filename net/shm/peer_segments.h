@@ -24,11 +24,13 @@ struct peer_segments {
 
 void peer_segments_init(struct peer_segments *l);
 void peer_segments_free(struct peer_segments *l);
-/* Opens the segment that the member names, and replaces the member's previous segment. If
- * name->bytes is 0, the member lends no segment any more. Returns true if the member lends one now;
- * otherwise `why` contains the reason. */
+/* Opens the segments that the member names, which replace its previous ones. names[0]: the segment
+ * that it lends to read; if its `bytes` is 0, the member lends none any more. names[1]: the segment
+ * that it lends to write, or `bytes` is 0; if this one can be opened, it is added to the first one,
+ * and *writes is true. Returns true if the member lends a segment to read now; otherwise `why`
+ * contains the reason. */
 bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
-                       const struct segment_name *name, char why[SEGMENT_WHY_BYTES]);
+                       const struct segment_name *names, bool *writes, char why[SEGMENT_WHY_BYTES]);
 /* Returns the segment that this incarnation of the member lends, with a reference for the caller;
  * NULL: it lends none. */
 struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uint64_t incarnation);

@@ -42,6 +42,7 @@ struct segment {
     uint8_t *map;
     size_t bytes; /* size of the data */
     uint8_t nonce[SEGMENT_NONCE_BYTES];
+    struct segment *values; /* segment_set_values; NULL: none */
 };
 
 static enum status explain_failure(char why[SEGMENT_WHY_BYTES], enum status st, const char *fmt,
@@ -99,7 +100,8 @@ static void leave_to_parent(struct fork_guard *g)
     s->fd = -1;
 }
 
-static struct segment *map_file(int fd, size_t bytes, int writable)
+/* Maps the file. The result owns fd if `owned` is set. */
+static struct segment *map_file(int fd, size_t bytes, bool writable, bool owned)
 {
     struct segment *s = calloc(1, sizeof *s);
     if (!s)
@@ -108,7 +110,7 @@ static struct segment *map_file(int fd, size_t bytes, int writable)
     s->bytes = bytes;
     s->map =
         mmap(NULL, HEAD_BYTES + bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-    s->fd = writable ? fd : -1;
+    s->fd = owned ? fd : -1;
     if (s->map != MAP_FAILED) {
         fork_guard_add(&s->guard, leave_to_parent);
         return s;
@@ -117,50 +119,102 @@ static struct segment *map_file(int fd, size_t bytes, int writable)
     return NULL;
 }
 
-/* Creates a segment. reserved: number of bytes, including the first page, for which memory is
- * reserved at once. */
-static enum status create_sealed(size_t bytes, size_t reserved, struct segment **out,
+/* Mappings that can write stay so; a process that opens the file later can only read it, and no
+ * process can free its memory. */
+static enum status seal_writes(int fd, char why[SEGMENT_WHY_BYTES])
+{
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0)
+        return ST_OK;
+    return explain_failure(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s",
+                           strerror(errno));
+}
+
+static void write_head(struct segment *s, const struct head *head)
+{
+    memcpy(s->map, head, sizeof *head);
+    memcpy(s->nonce, head->nonce, sizeof s->nonce);
+}
+
+/* Creates the file of a segment, and a new head. reserved: number of bytes of data for which memory
+ * is reserved at once. */
+static enum status make_reserved(size_t bytes, size_t reserved, struct head *head, int *fd,
                                  char why[SEGMENT_WHY_BYTES])
 {
-    struct head head = {.bytes = bytes};
-    struct segment *s = NULL;
-    if (getrandom(head.nonce, sizeof head.nonce, 0) != sizeof head.nonce)
+    *head = (struct head){.bytes = bytes};
+    if (getrandom(head->nonce, sizeof head->nonce, 0) != sizeof head->nonce)
         return explain_failure(why, ST_UNSUPPORTED, "cannot get random numbers: %s",
                                strerror(errno));
-    int fd = make_file(bytes, why);
-    if (fd < 0)
+    *fd = make_file(bytes, why);
+    if (*fd < 0)
         return ST_UNSUPPORTED;
-    enum status st = reserve_memory(fd, 0, reserved, why);
-    if (st == ST_OK && !(s = map_file(fd, bytes, 1)))
-        st = explain_failure(why, ST_NOMEM, "no address space for %zu bytes", bytes);
-    /* The owner's mapping stays writable; a process that opens the file later can only read it. */
-    if (st == ST_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
-        st = explain_failure(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s",
-                             strerror(errno));
-    if (st != ST_OK && s)
-        segment_unref(s);
-    else if (st != ST_OK)
-        close(fd);
+    enum status st = reserve_memory(*fd, 0, HEAD_BYTES + reserved, why);
+    if (st != ST_OK)
+        close(*fd);
+    return st;
+}
+
+/* Creates a segment. lent: another process may write it. */
+static enum status create(size_t bytes, size_t reserved, bool lent, struct segment **out,
+                          char why[SEGMENT_WHY_BYTES])
+{
+    struct head head;
+    int fd;
+    if (bytes == 0 || bytes > max_bytes)
+        return explain_failure(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
+    enum status st = make_reserved(bytes, reserved, &head, &fd, why);
     if (st != ST_OK)
         return st;
-    memcpy(s->map, &head, sizeof head);
-    memcpy(s->nonce, head.nonce, sizeof s->nonce);
+    struct segment *s = map_file(fd, bytes, true, true);
+    if (!s) {
+        close(fd);
+        return explain_failure(why, ST_NOMEM, "no address space for %zu bytes", bytes);
+    }
+    st = lent ? ST_OK : seal_writes(fd, why);
+    if (st != ST_OK) {
+        segment_unref(s);
+        return st;
+    }
+    write_head(s, &head);
     *out = s;
     return ST_OK;
 }
 
 enum status segment_create(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES])
 {
-    if (bytes == 0 || bytes > max_bytes)
-        return explain_failure(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
-    return create_sealed(bytes, HEAD_BYTES + bytes, out, why);
+    return create(bytes, bytes, false, out, why);
 }
 
 enum status segment_create_sparse(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES])
 {
-    if (bytes == 0 || bytes > max_bytes)
-        return explain_failure(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
-    return create_sealed(bytes, HEAD_BYTES, out, why);
+    return create(bytes, 0, false, out, why);
+}
+
+enum status segment_create_lent(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES])
+{
+    return create(bytes, bytes, true, out, why);
+}
+
+enum status segment_renew(struct segment *s, char why[SEGMENT_WHY_BYTES])
+{
+    struct head head;
+    int fd;
+    enum status st = make_reserved(s->bytes, s->bytes, &head, &fd, why);
+    if (st != ST_OK)
+        return st;
+    struct segment *copy = map_file(fd, s->bytes, true, false);
+    if (copy) {
+        memcpy(segment_data(copy), segment_data(s), s->bytes);
+        segment_unref(copy);
+    }
+    if (!copy || mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      fd, 0) == MAP_FAILED) {
+        close(fd);
+        return explain_failure(why, ST_NOMEM, "no address space for %zu bytes", s->bytes);
+    }
+    close(s->fd);
+    s->fd = fd;
+    write_head(s, &head);
+    return ST_OK;
 }
 
 enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
@@ -189,9 +243,9 @@ static bool is_ours(int place, char why[SEGMENT_WHY_BYTES])
     return false;
 }
 
-/* Opens the file that the name refers to, for reading. Returns its descriptor, or -1 and a reason
- * in `why`. */
-static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
+/* Opens the file that the name refers to; flags: O_RDONLY or O_RDWR. Returns its descriptor, or -1
+ * and a reason in `why`. */
+static int open_file(const struct segment_name *name, int flags, char why[SEGMENT_WHY_BYTES])
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "/proc/%u/fd/%u", name->pid, name->fd);
@@ -202,7 +256,7 @@ static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES
     }
     if (is_ours(place, why)) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", place);
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
             explain_failure(why, ST_MISMATCH, "the segment: %s", strerror(errno));
     }
@@ -223,30 +277,69 @@ static bool is_whole(int fd, uint64_t bytes, char why[SEGMENT_WHY_BYTES])
     return false;
 }
 
-enum status segment_open(const struct segment_name *name, struct segment **out,
-                         char why[SEGMENT_WHY_BYTES])
+/* Returns true if the file belongs to the name. */
+static bool is_named(const struct segment *s, const struct segment_name *name,
+                     char why[SEGMENT_WHY_BYTES])
+{
+    struct head head;
+    memcpy(&head, s->map, sizeof head);
+    if (!memcmp(head.nonce, name->nonce, sizeof head.nonce) && head.bytes == name->bytes)
+        return true;
+    explain_failure(why, ST_MISMATCH, "the name belongs to another program's segment now");
+    return false;
+}
+
+/* Prevents all other processes from opening the file to write and from freeing its memory, and adds
+ * the memory that it lacks. So no write can end in a signal. */
+static bool claim(int fd, size_t bytes, char why[SEGMENT_WHY_BYTES])
+{
+    return seal_writes(fd, why) == ST_OK && reserve_memory(fd, 0, HEAD_BYTES + bytes, why) == ST_OK;
+}
+
+static enum status open_segment(const struct segment_name *name, bool to_write,
+                                struct segment **out, char why[SEGMENT_WHY_BYTES])
 {
     if (name->bytes == 0 || name->bytes > max_bytes)
         return explain_failure(why, ST_MISMATCH, "a segment of %llu bytes",
                                (unsigned long long)name->bytes);
-    int fd = open_file(name, why);
+    size_t bytes = (size_t)name->bytes;
+    int fd = open_file(name, to_write ? O_RDWR : O_RDONLY, why);
     if (fd < 0)
         return ST_MISMATCH;
-    struct segment *s =
-        is_whole(fd, name->bytes, why) ? map_file(fd, (size_t)name->bytes, 0) : NULL;
+    struct segment *s = NULL;
+    if (is_whole(fd, bytes, why) && !(s = map_file(fd, bytes, to_write, false)))
+        explain_failure(why, ST_MISMATCH, "the segment cannot be mapped: %s", strerror(errno));
+    bool good = s && is_named(s, name, why) && (!to_write || claim(fd, bytes, why));
     close(fd);
-    if (!s)
-        return ST_MISMATCH;
-    struct head head;
-    memcpy(&head, s->map, sizeof head);
-    if (memcmp(head.nonce, name->nonce, sizeof head.nonce) || head.bytes != name->bytes) {
+    if (!good) {
         segment_unref(s);
-        return explain_failure(why, ST_MISMATCH,
-                               "the name belongs to another program's segment now");
+        return ST_MISMATCH;
     }
-    memcpy(s->nonce, head.nonce, sizeof s->nonce);
+    memcpy(s->nonce, name->nonce, sizeof s->nonce);
     *out = s;
     return ST_OK;
+}
+
+enum status segment_open(const struct segment_name *name, struct segment **out,
+                         char why[SEGMENT_WHY_BYTES])
+{
+    return open_segment(name, false, out, why);
+}
+
+enum status segment_open_to_write(const struct segment_name *name, struct segment **out,
+                                  char why[SEGMENT_WHY_BYTES])
+{
+    return open_segment(name, true, out, why);
+}
+
+void segment_set_values(struct segment *s, struct segment *values)
+{
+    s->values = values;
+}
+
+struct segment *segment_values(const struct segment *s)
+{
+    return s ? s->values : NULL;
 }
 
 struct segment *segment_ref(struct segment *s)
@@ -259,6 +352,7 @@ void segment_unref(struct segment *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    segment_unref(s->values);
     fork_guard_remove(&s->guard);
     munmap(s->map, HEAD_BYTES + s->bytes);
     if (s->fd >= 0)

@@ -1,5 +1,5 @@
-/* net/shm/segment.h - memory that one program lends to another on the same host for reading. A
- * message contains only the position of a payload in this memory, which needs few bytes.
+/* net/shm/segment.h - memory that one program lends to another on the same host, mostly for
+ * reading. A message contains only the position of a payload in this memory, which needs few bytes.
  *
  * A segment is an anonymous file (memfd) of fixed size, mapped by its owner. Seals fix the size and
  * allow only the owner to write. When no process has the file open or mapped any more, the kernel
@@ -43,11 +43,26 @@ enum status segment_create(size_t bytes, struct segment **out, char why[SEGMENT_
 enum status segment_create_sparse(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES]);
 enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
                             char why[SEGMENT_WHY_BYTES]);
+/* Makes a segment of zeros, which this process may write, and one other process that opens it with
+ * segment_open_to_write. */
+enum status segment_create_lent(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES]);
+/* Replaces the memory of a lent segment by a copy at the same address, with a new name. A process
+ * that has the previous memory open cannot change the data any more; another one may open the
+ * segment to write. No other thread uses the data during the call. Pinned pages must be pinned
+ * again. An error changes nothing. */
+enum status segment_renew(struct segment *s, char why[SEGMENT_WHY_BYTES]);
 /* Opens the segment of another process for reading. */
 enum status segment_open(const struct segment_name *name, struct segment **out,
                          char why[SEGMENT_WHY_BYTES]);
-struct segment *segment_ref(struct segment *s); /* returns s */
-void segment_unref(struct segment *s);          /* NULL is fine */
+/* Opens a lent segment of another process, to write to it. From then on no other process can open
+ * it to write, nor free its memory. */
+enum status segment_open_to_write(const struct segment_name *name, struct segment **out,
+                                  char why[SEGMENT_WHY_BYTES]);
+/* Adds to a peer's segment the one that the same peer lends to write; s receives the reference. */
+void segment_set_values(struct segment *s, struct segment *values);
+struct segment *segment_values(const struct segment *s); /* NULL: none; no reference */
+struct segment *segment_ref(struct segment *s);          /* returns s */
+void segment_unref(struct segment *s);                   /* NULL is fine */
 
 /* Writes the name of s; bytes is 0 if s is NULL. */
 void segment_name_of(const struct segment *s, struct segment_name *out);

@@ -36,6 +36,7 @@ enum {
     PIECE_F_RATE = 14,
     PIECE_F_PAYLOAD = 15,
     PIECE_F_LACKING = 16,
+    PIECE_F_PLACED = 17,
 };
 
 struct cursor {
@@ -191,6 +192,15 @@ static enum status read_number(struct reader *r, struct cursor *c, uint32_t fiel
     return ST_OK;
 }
 
+static enum status read_bool(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
+                             bool *out)
+{
+    uint64_t v = 0;
+    enum status st = read_number(r, c, field, wire, UINT64_MAX, &v);
+    *out = v != 0;
+    return st;
+}
+
 static enum status read_fixed32(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
                                 uint32_t *out)
 {
@@ -279,15 +289,13 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         p->shared_bytes = (uint32_t)v;
         return st;
     case PIECE_F_SHARED:
-        st = read_number(r, c, field, wire, UINT64_MAX, &v);
-        p->shared = v != 0;
-        return st;
+        return read_bool(r, c, field, wire, &p->shared);
+    case PIECE_F_PLACED:
+        return read_bool(r, c, field, wire, &p->placed);
     case PIECE_F_SHARED_STAMP:
         return read_number(r, c, field, wire, UINT64_MAX, &p->shared_stamp);
     case PIECE_F_ASK_TAKEN:
-        st = read_number(r, c, field, wire, UINT64_MAX, &v);
-        p->ask_taken = v != 0;
-        return st;
+        return read_bool(r, c, field, wire, &p->ask_taken);
     case PIECE_F_SAMPLES:
         return read_number(r, c, field, wire, UINT64_MAX, &p->samples);
     case PIECE_F_RATE:
@@ -317,7 +325,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->shared_offset = 0;
     p->shared_bytes = 0;
     p->shared_stamp = 0;
-    p->shared = 0;
+    p->shared = p->placed = false;
     p->ask_taken = 0;
     p->samples = 0;
     p->has_rate = false;
@@ -483,6 +491,7 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
         payload_copy(&piece->lacking, p);
         p += piece->lacking.bytes;
     }
+    p = put_number(p, PIECE_F_PLACED, piece->placed);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

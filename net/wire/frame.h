@@ -4,8 +4,7 @@
  * A decoder walks spans (gRPC returns slices of up to 64 KB, which may end anywhere) and accepts
  * the fields in any order, as protobuf allows; unknown fields are skipped. The encoder writes the
  * fields as protobuf's encoder does, in the order of their numbers and without zero values, except
- * for the order of two fields: the payload, which is passed by reference, is last, even after
- * `lacking`, whose field number is higher.
+ * that the payload, which is passed by reference, is last, even after fields with higher numbers.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
@@ -23,7 +22,7 @@ enum {
     FRAME_MAX_BYTES = 8 << 20,
     FRAME_MAX_WHY = 511,
     FRAME_HEAD_MAX = 64, /* longest encoded frame head */
-    PIECE_HEAD_MAX = 96 + FRAME_MAX_WHY + 8,
+    PIECE_HEAD_MAX = 104 + FRAME_MAX_WHY + 8,
 };
 
 enum piece_kind {
@@ -78,7 +77,8 @@ struct net_piece {
     uint32_t shared_bytes;
     uint64_t shared_stamp; /* down (server to member): stamp of the payload */
     bool shared;           /* up (member to server): the answer may use shared memory */
-    bool ask_taken;        /* up: the sender requests TAKEN */
+    bool placed;    /* PUSH: the version may be written to the sender's `values`; down: it was */
+    bool ask_taken; /* up: the sender requests TAKEN */
     /* PUSH: factor of the learning rate for the version that includes this contribution; without
      * the field it is 1. The decoder does not check it. */
     bool has_rate;

@@ -103,6 +103,7 @@ struct net_join {         /* on the server its pointers are valid until the hand
     struct net_job job;
     const struct chunks *chunks; /* on the server decoded, and owned by net */
     struct segment_name segment; /* segment that may contain contributions */
+    struct segment_name values;  /* lent segment with the parameters, for versions */
     uint64_t generation;         /* newest generation that other servers have reported; 0: none */
     uint64_t ps0;      /* incarnation of the ps 0 that made that generation's plan, see net_plan */
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unset */
@@ -141,6 +142,7 @@ struct net_join_reply {
                      and the receiver becomes its owner */
     int n_chunks;
     struct segment_name segment; /* segment that may contain versions */
+    bool values;                 /* the server has opened the member's `values` to write */
     struct net_place place;      /* WELCOME, INIT; n_members 0: every rank is the member's index */
     struct hosts servers; /* only from ps 0, otherwise n is 0; the receiver becomes its owner */
 };

@@ -79,6 +79,8 @@ static enum status write_join(const void *plain, void *message, struct message_r
         to->trained_on = NULL;
     if (!from->segment.bytes)
         to->segment = NULL;
+    if (!from->values.bytes)
+        to->values = NULL;
     enum status st = message_job_write(&from->job, from->chunks, room, &to->job);
     if (st == ST_OK)
         message_job_write_model(from->model, from->hidden_units, to->job);
@@ -103,6 +105,7 @@ static const struct message_row join_rows[] = {
     ANY(OF, incarnation, incarnation),
     ANY(OF, ps0, ps0),
     PART(OF, segment, segment, &segment_type),
+    PART(OF, values, values, &segment_type),
 };
 static const struct message_type join_type = {MESSAGE_TYPE(OF, join_request, join_rows),
                                               .problem = join_problem, .read = read_join,
@@ -240,6 +243,7 @@ static const struct message_row welcome_rows[] = {
     NUMBER(OF, step, step, -1, MESSAGE_MAX_STEP, "the JoinReply's version is out of bounds"),
     HOSTS(OF, server_address, servers),
     PART(OF, segment, segment, &segment_type),
+    ANY(OF, values, values),
 };
 static const struct message_type welcome_type = {MESSAGE_TYPE(OF, join_reply, welcome_rows),
                                                  .read = read_welcome, .write = write_welcome};

@@ -26,13 +26,14 @@ static struct net_piece piece_of(const struct store_answer *a)
                               .step = a->step,
                               .dtype = a->dtype,
                               .crc32c = a->crc32c,
+                              .placed = a->placed > 0,
                               .samples = a->samples};
 }
 
 static void count_sent(struct service *s, const struct store_answer *a)
 {
-    if (a->payload)
-        atomic_fetch_add_explicit(&s->sent_bytes, a->payload->bytes, memory_order_relaxed);
+    size_t bytes = a->payload ? a->payload->bytes : a->placed;
+    atomic_fetch_add_explicit(&s->sent_bytes, bytes, memory_order_relaxed);
 }
 
 void service_roster_changed(void *ctx)

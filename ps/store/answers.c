@@ -146,6 +146,7 @@ void answer_defer(struct chunk_state *c, const struct arrival *a)
     struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
     w->push_from = a->from;
+    w->may_place = a->piece->placed;
     if (w->pusher == a->head->incarnation && w->push_step == step)
         return; /* the member waits already */
     w->pusher = a->head->incarnation;
@@ -204,8 +205,8 @@ struct target {
     uint64_t incarnation, from;
     enum piece_kind kind;
     /* WHOLE: the value in fp32, while versions have another format; KEPT: a report that the version
-     * is unchanged; NOTHING: no version */
-    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_NOTHING, N_GIVES } give;
+     * is unchanged; PLACED: a report that the member has it; NOTHING: no version */
+    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_PLACED, GIVE_NOTHING, N_GIVES } give;
 };
 
 static int gives_dtype(const struct chunk_state *c, enum dtype wanted)
@@ -213,11 +214,13 @@ static int gives_dtype(const struct chunk_state *c, enum dtype wanted)
     return wanted != c->present.dtype || !c->present.wire ? GIVE_WHOLE : GIVE_WIRE;
 }
 
-static int gives_pusher(const struct chunk_state *c, int64_t step)
+static int gives_pusher(const struct chunk_state *c, const struct waiter *w)
 {
-    if (answer_is_unchanged(c, step, c->version))
+    if (answer_is_unchanged(c, w->push_step, c->version))
         return GIVE_KEPT;
-    return gives_dtype(c, answer_dtype(c, step, c->version));
+    if (w->may_place && w->placed_by == w->pusher && w->placed == c->version)
+        return GIVE_PLACED;
+    return gives_dtype(c, answer_dtype(c, w->push_step, c->version));
 }
 
 /* Lists owed answers, from member *from on. The caller holds the chunk's lock. */
@@ -234,7 +237,7 @@ static int collect_owed(struct store *s, struct chunk_state *c, int *from, struc
             t[n++] = (struct target){.incarnation = w->pusher,
                                      .from = w->push_from,
                                      .kind = w->push_kind,
-                                     .give = gives_pusher(c, w->push_step)};
+                                     .give = gives_pusher(c, w)};
             w->pusher = 0;
         }
         if (w->puller &&
@@ -264,11 +267,15 @@ static void answer_target(const struct store *s, struct chunk_state *c, const st
 {
     if (t->give == GIVE_NOTHING || answer->payload)
         return;
-    if (t->give == GIVE_KEPT)
+    if (t->give == GIVE_PLACED) {
+        answer->step = (uint64_t)c->version;
+        answer->placed = c->n * sizeof(float);
+    } else if (t->give == GIVE_KEPT) {
         answer_set_unchanged(s, c->version, answer);
-    else
+    } else {
         answer_set_version(s, c, c->version, t->give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
                            answer);
+    }
 }
 
 void answer_owed(struct store *s, struct chunk_state *c)

@@ -4,6 +4,7 @@
 #include "ps/store/chunk_update.h"
 #include "base/core_turns.h"
 #include "base/trace.h"
+#include "net/shm/segment.h"
 #include "net/wire/job_rates.h"
 #include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
@@ -140,6 +141,7 @@ void chunk_update_begin(struct store *s, struct chunk_state *c, double factor,
     c->pending = CHUNK_PENDING_UPDATE;
     u->store = s;
     u->memory = NULL;
+    u->placed_by = 0;
     u->member = before ? member : -1;
     if (before) {
         const struct waiter *w = &c->waiters[member];
@@ -207,12 +209,17 @@ static void end(struct store *s, struct chunk_state *c, size_t bad, struct store
     struct late_step late = c->late;
     int64_t step = c->version;
     int member = c->update.member;
+    uint64_t placed_by = c->update.placed_by;
     bool is_good = bad == SIZE_MAX;
     c->next = (struct chunk_version){.value = NULL};
     c->pending = CHUNK_PENDING_NONE;
     if (is_good) {
         note_results(c, &next);
         made = version_make(s, c, &next);
+        if (placed_by) {
+            c->waiters[member].placed_by = placed_by;
+            c->waiters[member].placed = c->version;
+        }
     } else {
         chunk_version_drop(&next);
         refused = uncount(s, c, bad, &refusal);
@@ -247,6 +254,21 @@ static void on_ended(void *ctx)
     end(c->update.store, c, ps_update_end(&c->update.pass, &c->next.crc32c), NULL, 0);
 }
 
+/* Makes the pass write the version also to the values that the sender of the last contribution
+ * lends, where the chunk has the place that it has in the model. The server only writes there. */
+static void place(const struct store *s, struct chunk_state *c, const struct arrival *a)
+{
+    struct segment *values = segment_values(a->piece->memory);
+    struct ps_update *pass = &c->update.pass;
+    size_t at = (size_t)s->cfg.chunks->chunks[c->chunk].first * sizeof(float);
+    size_t bytes = c->n * sizeof(float);
+    if (!values || !a->piece->placed || pass->wire || s->cfg.outer ||
+        !segment_at(values, at, bytes))
+        return;
+    pass->placed = (float *)((char *)segment_data(values) + at);
+    c->update.placed_by = a->head->incarnation;
+}
+
 /* Returns the number of parts that other threads can run after the return; 0: the caller has to run
  * the pass. Holds the memory of the last contribution. */
 static int begin_parts(struct store *s, struct chunk_state *c, const struct arrival *a)
@@ -263,6 +285,7 @@ static int begin_parts(struct store *s, struct chunk_state *c, const struct arri
         u->memory = segment_ref(memory);
         came->span = *came->payload.span;
         came->payload.span = &came->span;
+        place(s, c, a);
     }
     return n;
 }

@@ -39,6 +39,7 @@ struct store_answer {
     enum dtype dtype;    /* format of the payload */
     uint32_t crc32c;     /* checksum of the payload */
     bool replaced; /* REFUSED: only the stream ends, since another process has this one's place */
+    size_t placed; /* bytes of the version that the receiver's values have, instead of a payload */
     uint64_t samples; /* 1 + the first sample of the receiver's next step; 0: not reported */
     const char *why;  /* REFUSED: points to static text or into `text` */
     char text[160];

@@ -224,6 +224,8 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     else
         update_run(u, &u->step, &r);
     const void *out = value;
+    if (u->placed)
+        vector_copy(u->placed + first, value, n);
     if (u->wire)
         out = encode_block(u, first, value, n);
     else if (u->residual) /* the value is sent without encoding, so there is no residual */

@@ -61,6 +61,7 @@ struct ps_update {
     const float *base;  /* version that the contribution was computed on; NULL: no compensation */
 
     float *value;     /* output: the new version */
+    float *placed;    /* output: a copy of it, in memory that a member may change; NULL: none */
     float *new_slots; /* output: slots of the new version; may be `slots` */
     /* Format that members receive. A format with blocks carries changes, and the last slot is then
      * the rounding residual. */

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "kernels/vector/dtype.h"
 #include "net/wire/frame.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct waiter {
@@ -16,7 +17,10 @@ struct waiter {
     int64_t push_step;
     enum piece_kind push_kind; /* kind of the answer */
     int64_t push_ns;           /* time of the push */
-    uint64_t puller;           /* incarnation that waits for version pull_step; 0: none */
+    bool may_place;            /* the push lets the server write to its sender's values */
+    uint64_t placed_by;        /* incarnation whose values have version `placed` of the chunk */
+    int64_t placed;
+    uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
     uint64_t pull_from;
     int64_t pull_step;
     enum dtype pull_dtype;

@@ -1,6 +1,6 @@
-"""Payloads through shared memory. Several threads may make one update. No segment of a killed
-process is left. A ps handles foreign clients that lend memory, name wrong memory, or read
-slowly."""
+"""Payloads through shared memory. Several threads may make one update. A ps writes versions to the
+parameters of a worker. No segment of a killed process is left. A ps handles foreign clients that
+lend memory, name wrong memory, or read slowly."""
 # label: cluster sanitize
 import fcntl
 import mmap
@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import tempfile
+import unittest
 
 import harness
 from harness import crc32c
@@ -17,6 +18,7 @@ import test_wire
 from test_wire import Stream
 
 ON = r"ps:%d \(\S+\) is on this host: payloads through shared memory"
+F_SEAL_FUTURE_WRITE = 16
 HEAD, N = 4096, 1024  # size of a segment's head; floats of a chunk
 
 
@@ -24,6 +26,12 @@ def segments_in(process):
     """Returns the number of segments that a process has mapped."""
     with open("/proc/%d/maps" % process.popen.pid, encoding="utf-8") as f:
         return sum("/memfd:weir" in line for line in f)
+
+
+def written_by(process):
+    """Returns the number of segments that a process can write."""
+    with open("/proc/%d/maps" % process.popen.pid, encoding="utf-8") as f:
+        return sum("/memfd:weir" in line and line.split()[1].startswith("rw") for line in f)
 
 
 class Case(harness.Test):
@@ -76,13 +84,13 @@ class Programs(Case):
         memory with the server again."""
         left = os.listdir("/dev/shm")
         job = self.start_long(2)
-        self.assertEqual(segments_in(job.ps[0]), 3)
+        self.assertEqual(segments_in(job.ps[0]), 5)  # its own, and two of each worker
         for _ in range(3):
             job.workers[1].kill()
-            harness.until(lambda: segments_in(job.ps[0]) == 2, "the worker's segment is released")
+            harness.until(lambda: segments_in(job.ps[0]) == 3, "the worker's memory is released")
             job.start_worker(1).wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
-            self.assertEqual(segments_in(job.ps[0]), 3)
+            self.assertEqual(segments_in(job.ps[0]), 5)
         self.kill(*job.workers)  # no worker leaves in order, so the server continues to wait
         harness.until(lambda: segments_in(job.ps[0]) == 1, "the workers' segments are released")
         job.ps[0].stop()
@@ -92,20 +100,50 @@ class Programs(Case):
         """The ps also has only one segment of its own at a time, though the next generation
         continues to use buffers of the previous one."""
         job = self.start_long(4)
-        self.assertEqual(segments_in(job.ps[0]), 5)
+        self.assertEqual(segments_in(job.ps[0]), 9)
         for left in (3, 2, 1):
             job.workers[left].stop(signal.SIGTERM, status=0)
-            harness.until(lambda: segments_in(job.ps[0]) == 1 + left, "its segment is released")
+            harness.until(lambda: segments_in(job.ps[0]) == 1 + 2 * left, "its memory is released")
         self.kill(job.workers[0], job.ps[0])
 
     def test_segments_of_killed_ps_released(self):
         left = os.listdir("/dev/shm")
         job = self.start_long(1)
-        self.assertEqual(segments_in(job.workers[0]), 2)
+        self.assertEqual(segments_in(job.workers[0]), 3)
         job.ps[0].kill()
         job.workers[0].wait_line("connection to ps:0 .* lost")
         job.workers[0].stop(signal.SIGINT, status=130)
         self.assertEqual(os.listdir("/dev/shm"), left)
+
+
+    def test_killed_server_leaves_no_half_version(self):
+        """A ps is killed while it writes versions to the parameters of a worker. The worker goes
+        back with the next process, which writes there, too: the bits are those of an undisturbed
+        job."""
+        flags = ["--batch_size=12", "--train_steps=600", "--seed=3", "--hidden_units=256",
+                 "--optimizer=adam", "--intra_op_threads=1"]
+        want = self.undisturbed_digest(n_workers=1, model="mlp",
+                                       flags=[*flags, "--shared_memory=off"])
+        ps_flags = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=5"]
+        job = self.started_job(n_workers=1, model="mlp", ps_flags=ps_flags, flags=flags)
+        for _ in range(3):
+            harness.until(lambda: written_by(job.ps[0]) == 2, "the parameters can be written")
+            job.ps[0].wait_line(r"checkpoint at step [1-9]\d*: ")
+            job.restart_ps(0, *ps_flags)
+        job.finish(120, want)
+
+    def test_killed_worker_harms_no_server(self):
+        job = self.job(n_workers=1, model="mlp", flags=[
+            "--batch_size=12", "--train_steps=100000", "--log_every=5", "--hidden_units=256",
+            "--intra_op_threads=1"])
+        job.start()
+        for _ in range(5):
+            job.workers[0].wait_line("training step [0-9]+ done")
+            self.assertEqual(written_by(job.ps[0]), 2)
+            job.restart_worker(0)
+        job.workers[0].wait_line("training step [0-9]+ done")
+        self.kill(job.workers[0])
+        job.ps[0].stop()
 
 
 class Segment:
@@ -127,6 +165,9 @@ class Segment:
     def name(self, pb, **changes):
         values = dict(pid=os.getpid(), fd=self.fd, nonce=self.nonce, bytes=self.bytes)
         return pb.Segment(**{**values, **changes})
+
+    def floats(self, at, n):
+        return struct.unpack("<%df" % n, self.map[HEAD + at:HEAD + at + 4 * n])
 
     def write(self, at, floats):
         self.map[HEAD + at:HEAD + at + 4 * len(floats)] = struct.pack("<%df" % len(floats), *floats)
@@ -153,23 +194,23 @@ class Clients(test_wire.Client):
     """Foreign members; two chunks of 1024 floats."""
     address = None  # the server's; None: the harness' choice
 
-    def open(self, **job):
+    def open(self, n=N, ps_flags=(), **job):
         import grpc
         self.grpc = grpc
         pb = self.pb
-        self.wire = pb.Job(n_workers=1, sync_mode="sync", train_steps=1000, chunk_bytes=4 * N,
+        self.wire = pb.Job(n_workers=1, sync_mode="sync", train_steps=1000, chunk_bytes=4 * n,
                            optimizer=pb.Optimizer(name="sgd", learning_rate=0.5))
-        self.wire.parameters.add(name="w", dims=[2 * N])
+        self.wire.parameters.add(name="w", dims=[2 * n])
         self.wire.MergeFrom(pb.Job(**job))
         self.cluster = self.job(n_workers=self.wire.n_workers)
         if self.address:
             self.cluster.ps_hosts = ["%s:%d" % (self.address,
                                                 harness.free_ports(1, self.address)[0])]
-        self.stop_at_end(self.cluster.start_ps(0))
+        self.stop_at_end(self.cluster.start_ps(0, *ps_flags))
         self.stub = self.connect(self.cluster.ps_hosts[0])
 
-    def join(self, segment=None, member=0):
-        reply = self.join_as(self.stub, self.wire, member, segment=segment)
+    def join(self, segment=None, member=0, **more):
+        reply = self.join_as(self.stub, self.wire, member, segment=segment, **more)
         self.generation = reply.generation
         return reply
 
@@ -213,6 +254,63 @@ class Clients(test_wire.Client):
         s.close()
         plain = self.stream()  # a client that does not declare to read there receives all of it
         self.check(plain.ask("PULL", 1), "VERSION", 20, want)
+
+    def liars_about_values(self, n, arena):
+        """Yields names of memory that is no member's to lend, or is not safe to write."""
+        lent = Segment(self, 2 * n)
+        yield lent.name(self.pb, nonce=os.urandom(16))
+        yield lent.name(self.pb, bytes=8 * n - 4)
+        yield Segment(self, n).name(self.pb)
+        yield Segment(self, 3 * n).name(self.pb)
+        yield Segment(self, 2 * n, seals=0).name(self.pb)
+        yield Segment(self, 2 * n, seals=fcntl.F_SEAL_GROW).name(self.pb)
+        yield Segment(self, 2 * n, name="weird").name(self.pb)
+        for seals in (fcntl.F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE,
+                      fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL):
+            yield Segment(self, 2 * n, seals=seals).name(self.pb)
+        yield arena
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "a server on one core has no other threads")
+    def test_versions_written_to_values(self):
+        """The server writes versions to the memory that the member lends for that, if the push
+        allows it. It leaves alone what it must not or cannot write, whatever the member claims."""
+        n = 1 << 17
+        self.open(n, ["--update_threads=2"])
+        segment = Segment(self, 2 * n)
+        values = Segment(self, 2 * n)
+        reply = self.join(segment.name(self.pb), values=values.name(self.pb))
+        self.assertTrue(reply.values)
+        ones = [1] * n
+        segment.write(0, ones)
+        segment.write(4 * n, ones)
+        s = self.stream()
+        push = dict(shared_bytes=4 * n, shared=True, crc32c=0)
+        for c in range(2):
+            s.ask("INIT", c, 0, bytes(4 * n))
+        for step in range(6):
+            for c in (1, 0):
+                answer = s.ask("PUSH", c, step, shared_offset=1 + 4 * n * c, placed=step != 3,
+                               **push)
+                self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
+                self.assertEqual((answer.placed, answer.shared_offset == 0), (step != 3,) * 2)
+                self.assertEqual(answer.payload, b"")
+                want = -0.5 * (step if step == 3 else step + 1)
+                self.assertEqual(values.floats(4 * n * c, n), (want,) * n)
+        answer = s.ask("PUSH", 0, 0, shared_offset=1, placed=True, **push)  # counted long ago
+        self.assertEqual((answer.kind, answer.placed), (self.pb.Piece.STALE, False))
+        s.close()
+        liars = self.liars_about_values(n, reply.segment)
+        for step, name in enumerate([values.name(self.pb), *liars], 6):
+            reply = self.join(segment.name(self.pb), values=name)
+            self.assertTrue(reply.HasField("segment"))
+            self.assertFalse(reply.values, name)
+            s = self.stream()
+            answer = s.ask("PUSH", 0, step, shared_offset=1, placed=True, **push)
+            self.assertEqual((answer.kind, answer.placed), (self.pb.Piece.APPLIED, False))
+            self.assertGreater(answer.shared_offset, 0)
+            s.close()
+        self.assertEqual(values.floats(0, n), (-3.0,) * n)
+        self.assertEqual(written_by(self.cluster.ps[0]), 1)
 
     def test_same_address_does_not_prove_same_host(self):
         """Both ends of a tunnel may have the same address. A server therefore requires checksums of

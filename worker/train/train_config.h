@@ -64,6 +64,7 @@ struct trainer_config {
     struct job_augment augment; /* random changes to training samples, which depend on the seed */
     /* true: parameters are updated on the host, although a device could update them */
     bool params_on_host;
+    bool params_move; /* a start of `updates` may replace the pages of params */
     /* [n_layers] layers that multiply in bf16, as in the backend's plan; NULL: the backend
      * decides */
     const uint8_t *rounded;

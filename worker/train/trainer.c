@@ -236,12 +236,26 @@ static enum status finish_copies(struct trainer *t)
     return st;
 }
 
+static void params_move(struct trainer *t, bool on)
+{
+    for (int i = 0; t->cfg.params_move && i < t->cfg.n_towers; i++)
+        split_tower_host_moves(t->towers[i]->stages, on);
+}
+
+enum status trainer_join(struct trainer *t, struct net_start *start)
+{
+    params_move(t, true);
+    enum status st = t->cfg.updates->ops->start(t->cfg.updates->ctx, start);
+    params_move(t, false);
+    return st;
+}
+
 /* Prepares the next start, while no tower runs. *again becomes true if training continues. */
 static enum status begin_again(struct trainer *t, int *again)
 {
     struct updates *x = t->cfg.updates;
     struct net_start start;
-    enum status st = x->ops->start(x->ctx, &start);
+    enum status st = trainer_join(t, &start);
     t->result.left = st == ST_CANCELLED && !trainer_state_is_stopped(t) && x->ops->is_leaving &&
                      x->ops->is_leaving(x->ctx);
     *again = st == ST_OK;

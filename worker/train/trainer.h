@@ -27,6 +27,9 @@ struct trainer_result {
 struct trainer;
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
+/* Joins the servers of a generation (`start` of cfg.updates), which may replace the pages of
+ * params. */
+enum status trainer_join(struct trainer *t, struct net_start *start);
 /* Trains from `start`, which the exchange has returned, to the end. *out is set even if training
  * was stopped. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
