@@ -137,7 +137,9 @@ static void log_missing(struct service *s, struct run *r, int64_t wait_ns, struc
             add_name(&late, s, r->plan->member[i], "");
     pthread_mutex_unlock(&s->lock);
     end_names(&late);
-    snprintf(whom, sizeof whom, late.n ? "step %" PRId64 " waits for %s" : "", step, late.text);
+    whom[0] = 0;
+    if (late.n > 0)
+        snprintf(whom, sizeof whom, "step %" PRId64 " waits for %s", step, late.text);
     if (is_due(l, wait_ns, whom, late.refused[0], &seconds) && late.n > 0)
         LOG_W("%s, %" PRId64 " s so far%s", whom, seconds, late.refused);
     free(missing);
