@@ -262,6 +262,76 @@ static void test_towers_of_a_group(void **state)
             assert_float_equal(params[0][i], params[k][i], 1e-5f * fabsf(params[0][i]));
 }
 
+/* Servers whose generation ends once, in step 5: chunk 0 has no further version there, while the
+ * last contribution to chunk 1 has no answer until a thread waits for that chunk alone. */
+static struct {
+    _Atomic int is_unanswered; /* chunk 1 has a request without an answer */
+    _Atomic int n_rebased;     /* waits that reported the end of the generation */
+    struct net_start start;    /* start of the next generation */
+} ending;
+
+static enum status ending_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    if (ending.start.step > 0) /* the next generation */
+        return ST_OK;
+    if (first == 0 && step >= 5) {
+        if (ending.n_rebased++ == 0)
+            ending.is_unanswered = 1;
+        return ST_REBASED;
+    }
+    if (first == 1 && n == 1)
+        ending.is_unanswered = 0;
+    return ST_OK;
+}
+
+static int ending_is_busy(void *ctx, int chunk)
+{
+    return chunk == 1 && ending.is_unanswered;
+}
+
+static enum status ending_start(void *ctx, struct net_start *out)
+{
+    if (ending.n_rebased > 0)
+        ending.start.step = 5;
+    *out = ending.start;
+    return ST_OK;
+}
+
+static enum status (*group_writes)(struct plan *p, int layer);
+static enum status write_answered(struct plan *p, int layer)
+{
+    assert_int_equal(ending.is_unanswered, 0);
+    return group_writes(p, layer);
+}
+
+/* A group of towers computes to the end of an invalid step. It writes no gradient that a server may
+ * still read, because the server has not answered its push. */
+static void invalid_step_waits_for_answers(void **state)
+{
+    struct rig r;
+    struct trainer_result result;
+    struct backend backend = group_backend();
+    group_writes = backend.wait_grads;
+    backend.wait_grads = write_answered;
+    rig_make(&r, 0, 1, 2, 8);
+    trainer_destroy(r.trainer);
+    for (int i = 0; i < 2; i++)
+        r.towers[i].own.backend = &backend;
+    struct updates_ops ops = *r.updates.ops;
+    struct updates wrapped = {&ops, r.updates.ctx};
+    ops.wait = ending_wait;
+    ops.is_busy = ending_is_busy;
+    ops.start = ending_start;
+    memset(&ending, 0, sizeof ending);
+    ending.start = r.start;
+    r.cfg.updates = &wrapped;
+    assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
+    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
+    assert_true(ending.n_rebased > 0);
+    assert_int_equal(result.global_step, 15);
+    rig_free(&r);
+}
+
 /* One tower of a group fails, or sees the stop, while all others wait for it: the run ends. */
 static void test_a_group_ends_with_a_tower(void **state)
 {
@@ -476,7 +546,8 @@ int main(void)
     return RUN_TESTS(
         test_each_sample_once_a_pass, chunks_advance_at_own_pace, test_towers_share_the_batch,
         late_gradients_yield_same_parameters, test_towers_of_two_backends, test_towers_of_a_group,
-        test_a_group_ends_with_a_tower, slow_tower_keeps_reports_complete,
-        test_towers_are_deterministic, test_resumes_at_a_step, test_a_failing_tower_ends_the_run,
-        test_stop_ends_the_run, test_evaluate_counts_all, test_evaluates_whole_versions);
+        invalid_step_waits_for_answers, test_a_group_ends_with_a_tower,
+        slow_tower_keeps_reports_complete, test_towers_are_deterministic, test_resumes_at_a_step,
+        test_a_failing_tower_ends_the_run, test_stop_ends_the_run, test_evaluate_counts_all,
+        test_evaluates_whole_versions);
 }

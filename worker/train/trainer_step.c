@@ -6,6 +6,18 @@
 
 enum { WAIT_SLICE_MS = 1000 };
 
+/* Waits, in an invalid step, until each of these chunks has no request under way. Until then a
+ * server may still read the chunk's last contribution, which this step's backward overwrites. */
+static enum status await_answers(struct trainer *t, int first, int n)
+{
+    struct updates *x = t->cfg.updates;
+    enum status st = ST_OK;
+    for (int c = first; c < first + n && (st == ST_OK || st == ST_REBASED); c++)
+        if (x->ops->is_busy && x->ops->is_busy(x->ctx, c))
+            st = x->ops->wait(x->ctx, c, 1, 0, INT64_MAX);
+    return st == ST_REBASED ? ST_OK : st;
+}
+
 /* Waits until params hold the layer's version that local step `step` computes on. If parameters are
  * copied in parts, also queues their copies to the device. */
 static enum status layer_wait(struct trainer *t, const struct tower *w, int layer, int64_t step)
@@ -22,15 +34,18 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     pthread_mutex_unlock(&t->lock);
     if (trainer_state_is_stopped(t))
         return ST_CANCELLED;
-    if (invalid)
-        return ST_OK;
     int first, n;
     trainer_push_layer_chunks(t, layer, &first, &n);
+    if (invalid)
+        return await_answers(t, first, n);
     struct updates *x = t->cfg.updates;
     enum status st = t->parts.loads && !trainer_ahead_has(t, step)
                          ? trainer_parts_load(t, first, n, step)
                          : x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX);
+    bool is_rebased = st == ST_REBASED;
     st = trainer_state_note_rebased(t, st, step);
+    if (is_rebased)
+        st = await_answers(t, first, n);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     if (w->index == 0)
         t->wait_ns += clock_now_ns() - waits_since_ns;
