@@ -219,7 +219,7 @@ done:
     return st;
 }
 
-/* Fills in servers from the plan, at a server other than ps 0. */
+/* Fills in the list of servers from the plan. Called at servers other than ps 0. */
 static enum status fill_plan(const struct admin *s, const struct run *run, struct net_status *out)
 {
     const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;
@@ -263,8 +263,8 @@ static enum status fill_run(struct admin *s, const struct run *run, int with_mod
     return st == ST_OK ? fill_members(s, run, out) : st;
 }
 
-/* Returns an array by rank: the step whose evaluation lacks this worker's result, or -1. NULL: out
- * of memory. */
+/* Returns an array that has, for each rank, the step whose evaluation lacks this worker's
+ * result, or -1. Returns NULL if out of memory. */
 static int64_t *evaluations_lacking(const struct admin *s, const struct run *run)
 {
     struct coordinator_shell *c = node_coordinator(s->cfg.node);

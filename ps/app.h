@@ -1,8 +1,8 @@
-/* ps/app.h - the server as a program: its parts, and the reasons why it ends. Private to main.c,
- * set_up.c and shutdown.c.
- * Owns:    its parts; main frees them.
+/* ps/app.h - the state of the server program: the objects that it consists of, and the reasons why
+ * it ends. Private to main.c, set_up.c and shutdown.c.
+ * Owns:    these objects; main frees them.
  * Threads: any thread sets the atomic fields, and wakes main by event_fd; all other fields are
- *          main's.
+ * main's.
  * Errors:  none. */
 #ifndef PS_APP_H
 #define PS_APP_H
@@ -14,15 +14,17 @@
 
 enum { WHY_BYTES = 512 };
 
-/* State of the program: the events that main waits for, and the parts that callbacks use. */
+/* State of the program: the events that main waits for, and the objects that callbacks use. */
 struct app {
     const struct ps_options *opt;
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
     _Atomic int replaced; /* another ps 0 has replaced this process and continues the region */
-    /* perhaps another ps 0 has replaced this process: the folder does not answer */
+    /* another ps 0 may have replaced this process: the folder does not answer, so its owner is
+     * unknown */
     _Atomic int unsure;
-    const char *error;       /* error at the end (error_of), for the region's parent */
+    /* reason of EXIT_PERMANENT (see error_of in main.c), which the region reports to its parent */
+    const char *error;
     _Atomic int parent_lost; /* the region's last update did not reach the parent */
     _Atomic int cut_off;     /* the parent was lost before the last step, so the region ends */
     char why[WHY_BYTES];     /* reason for cut_off, written one time, before cut_off is set */

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, LOOK_MS = 50 };
-enum { WORKERS_MS = 10000 }; /* time for workers to receive the region's end */
-enum { END_S = 15 };         /* time for all work after the last checkpoint */
+enum { WORKERS_MS = 10000 }; /* time for workers to receive the message that the region has ended */
+enum { END_S = 15 };         /* time limit of the shutdown after the last checkpoint */
 
 static struct ps_options opt;
 
@@ -96,8 +96,8 @@ static const char *error_of(struct app *app, int parent_lost)
                                         : NULL;
 }
 
-/* Waits until the workers have left: training is over, so their requests are refused and they
- * end. */
+/* Waits until the workers have left. Training is over, so the server refuses their requests, and
+ * they end. */
 static void await_workers(struct service *service)
 {
     int64_t deadline = clock_deadline_ns(WORKERS_MS);

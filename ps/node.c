@@ -23,8 +23,9 @@
 #include <unistd.h>
 
 enum {
-    OVER_MS = 10000, /* least time for other programs to join a job that may be over */
-    TIDY_MS = 2000,  /* time to delete old files of a folder, at the end */
+    /* least time for which a job that may be over waits for other programs to join */
+    OVER_MS = 10000,
+    TIDY_MS = 2000, /* time to delete old files of a folder, at the end */
 };
 
 struct node {
@@ -37,9 +38,10 @@ struct node {
     struct hosts servers;
     struct checkpoint_history history; /* history that the folder has recorded */
     uint64_t incarnation;
-    struct checkpoint_lease lease; /* lease of the checked owner, then of this process' claim */
-    int is_claimed;                /* true if the lease is of this process' claim */
-    int64_t over_ms;               /* see done_ms of coordinator_shell.h, follower_shell.h */
+    /* lease of the owner that was checked, later of this process's own claim */
+    struct checkpoint_lease lease;
+    int is_claimed;  /* true if the lease is of this process' claim */
+    int64_t over_ms; /* see done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* server that receives the calls */
     struct checkpoint_writer *writer;

@@ -16,9 +16,11 @@
 
 struct ps_region_options {    /* docs/guide/regions.md */
     const char *parent_hosts; /* "": this group is not a region */
-    int64_t index, n_regions; /* number of this region; number of regions, 0: not given */
+    /* index: number of this region; n_regions: number of regions, 0: not given */
+    int64_t index, n_regions;
     int64_t steps, fragments, overlap, max_drift;
-    int64_t parent_timeout;            /* seconds; 0: none */
+    /* longest wait of the region for its parent in seconds; 0: no limit */
+    int64_t parent_timeout;
     int outer;                         /* enum optim_kind; -1: not given */
     double outer_rate, outer_momentum; /* -1: chosen by the model's size */
     double overlap_mix;                /* -1: none */

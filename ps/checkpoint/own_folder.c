@@ -37,8 +37,9 @@ struct own_folder {
     struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
     char id[FOLDER_ID_BYTES]; /* id of the folder; empty: none */
-    int asked, answered;      /* numbers of requests to read the id: made, answered */
-    uint64_t n_ordered;       /* number of orders so far; `ordered` has the last of them */
+    /* how many requests to read the id were made, and how many were answered */
+    int asked, answered;
+    uint64_t n_ordered; /* number of orders so far; `ordered` has the last of them */
     struct checkpoint_id ordered[MAX_ORDERED];
     /* values of n_ordered when `keep` was requested, and when the sweep in progress was
      * requested */
@@ -187,7 +188,8 @@ static bool needs(void *ctx, struct checkpoint_id id)
 {
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
-    /* If more orders followed than are recorded, any checkpoint may be one of them. */
+    /* If more orders followed the sweep's request than `ordered` holds, any checkpoint may be
+     * one of them. */
     bool is_needed = k->n_ordered - k->swept_ordered > MAX_ORDERED;
     for (uint64_t i = k->swept_ordered; i < k->n_ordered && !is_needed; i++)
         is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
@@ -216,7 +218,7 @@ static bool sweep(struct own_folder *k) REQUIRES(k->lock)
     for (int i = 0; gone && i < n; i++)
         if (is_gone(k, &gone[i].part))
             gone[n_gone++] = gone[i];
-    if (st != ST_OK || still_is(k) != ST_OK) /* checked after the removal */
+    if (st != ST_OK || still_is(k) != ST_OK) /* the id is compared after the removal */
         n_gone = 0;
     bool there = end_work(k);
     for (int i = 0; there && i < n_gone; i++)
@@ -341,7 +343,7 @@ void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
 {
     struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
-        return; /* the next request removes these parts, too */
+        return; /* the next request also removes the parts that this one left */
     if (keep->n_kept > 0)
         memcpy(list, keep->kept, (size_t)keep->n_kept * sizeof *list);
     pthread_mutex_lock(&k->lock);

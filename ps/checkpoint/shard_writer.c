@@ -50,8 +50,9 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Begins a call of a callback. Returns false if this writer was destroyed: then the objects that
- * the callback uses may be gone. Otherwise destroy waits for end_call. */
+/* Must be called before a callback is called. Returns false if this writer was destroyed: then
+ * the objects that the callback uses may be gone, and it must not be called. Otherwise
+ * shard_writer_destroy waits for end_call. */
 static bool begin_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -87,7 +88,8 @@ struct writing {
 static void *writing_main(void *arg)
 {
     struct writing *w = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* on Linux: of this thread */
+    /* on Linux this sets the priority of this thread alone */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     w->st = snapshot_file_write(w->file, w->capture, &w->written);
     return NULL;
 }
@@ -121,7 +123,7 @@ static void write_file(struct shard_writer *w)
     struct safetensors_written file = {0};
     enum status st = write_aside(&w->order.file, w->capture, &file);
     if (!begin_call(w))
-        return; /* the writer was destroyed: only the process's exit follows */
+        return; /* the writer was destroyed: this thread has no work left until the process exits */
     drop_order(w);
     end_call(w);
     if (st == ST_OK)
@@ -273,7 +275,7 @@ void shard_writer_order(struct shard_writer *w, const struct shard_writer_order 
         drop_order(w);
         w->order = *order;
         pthread_mutex_lock(&w->lock);
-        w->captured = 0; /* no thread sets it again before snapshot_begin */
+        w->captured = 0; /* no callback sets `captured` again before snapshot_begin */
         pthread_mutex_unlock(&w->lock);
         enum status st = snapshot_create(order->store, on_captured, w, &w->capture);
         if (st == ST_OK)

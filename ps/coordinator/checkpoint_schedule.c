@@ -113,7 +113,7 @@ static int64_t lower_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Updates the number of steps that training makes while an order reaches all servers. */
+/* Updates the estimate of how many steps training makes while an order travels to all servers. */
 static void note_pace(struct coordinator_state *c)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -179,7 +179,8 @@ static void order_checkpoint(struct coordinator_state *c, enum checkpoint_schedu
     c->number++;
 }
 
-/* Returns true, with the reason, if a checkpoint is due; else requests the next check. */
+/* Returns true, with the reason, if a checkpoint is due; otherwise requests a call for the next
+ * check. */
 static bool is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why,
                    struct coordinator_out *out)
 {
@@ -256,8 +257,8 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     k->not_before = c->awake + RETRY_MS * MS;
 }
 
-/* How far the servers are with the order: numbers of servers that hold their chunks and that have
- * written their file, and for each kind of failure the slot of one server. */
+/* Progress of the servers with the order: how many hold their chunks, how many have written
+ * their file, and, for each kind of failure, the slot of one server that has failed in this way. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
     int diverged; /* the order failed because a parameter is not finite */
@@ -338,7 +339,8 @@ static void follow_order(struct coordinator_state *c, struct coordinator_out *ou
         k->diverged = o.diverged;
         give_up(c, LINE_CHECKPOINT_FAILED, o.failed, out);
     } else if (o.past >= 0) {
-        /* an order for the best evaluation is not ahead of training: the disk is busy */
+        /* an order for the best evaluation names the present step, so it arrives late only
+         * because the disk is busy: a larger distance would not help */
         if (k->why != WHY_BEST)
             k->factor = k->factor < 1024 ? k->factor * 2 : k->factor;
         if (!k->past_since)
@@ -424,8 +426,8 @@ static void order_look(struct coordinator_state *c, int64_t again_ms, struct coo
     coordinator_order_disk(c, out, DISK_OWNER, &k->op);
 }
 
-/* Checks the folder's owner while this ps 0 waits for its first worker. It writes no checkpoint
- * during this time, and so would not notice that another ps 0 has claimed the folder. */
+/* Checks the folder's owner while this ps 0 waits for its first worker. This ps 0 writes no
+ * checkpoint during this time, and so would not notice that another ps 0 has claimed the folder. */
 static void look_while_empty(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -490,8 +492,8 @@ static void set_hold_last(struct coordinator_state *c, struct coordinator_out *o
         k->hold_last = on;
 }
 
-/* Returns true once this process need not wait any more before it exits. Its last checkpoint is of
- * the step at which all servers have stopped. */
+/* Returns true once this process need not wait any more before it exits. The last checkpoint
+ * that this process makes has the step at which all servers have stopped. */
 static bool is_finished(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -521,7 +523,7 @@ static bool is_finished(struct coordinator_state *c, struct coordinator_out *out
         coordinator_add_line(
             out, &(struct coordinator_line){
                      LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
-        /* after divergence, the checkpoint would also fail after a restart */
+        /* after divergence a restart would not help, because its last checkpoint would fail, too */
         k->no_last = !k->diverged;
         return true;
     }
@@ -559,7 +561,7 @@ void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_ou
     int stands = c->phase == PHASE_STOPPING && reconfigure_all_stopped(c);
     if (c->finishing)
         ready = stands || (ready && reconfigure_all_done(c));
-    else /* training may stand still for long, until there are enough workers */
+    else /* there may be no step for a long time, until enough workers have joined */
         ready |= stands && checkpoint_schedule_is_asked(c);
     note_pace(c);
     if (c->has_folder && c->phase == PHASE_RUNNING)

@@ -15,8 +15,9 @@ struct checkpoint_schedule {
                   generation */
     uint64_t order, generation;
     int64_t step, last_step; /* step of the checkpoint being made; step of the last one; -1: none */
-    uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
-    uint64_t to_release;     /* generation to release once the owner is checked; 0: none */
+    /* generation whose last step the workers receive although no checkpoint has it */
+    uint64_t unsaved;
+    uint64_t to_release; /* generation to release once the owner is checked; 0: none */
     /* awake clock: time at which `to_release` was set; time of the next check of the owner */
     int64_t release_since, look_at;
     int looks;              /* the disk order `op` is a check of the folder's owner */
@@ -24,20 +25,25 @@ struct checkpoint_schedule {
     /* factor on the distance from training's step to the step of the next order; each order that
      * arrives too late doubles it */
     int factor;
-    int64_t ordered, taken_at, first_file; /* awake clock */
+    /* awake clock: times at which the order was made, all servers held their chunks, the first
+     * file was written */
+    int64_t ordered, taken_at, first_file;
     /* awake clock: time of the first of several orders in a row that arrived too late, or met a
      * busy disk; 0: none */
     int64_t past_since;
-    int64_t save_at, not_before, line; /* awake clock */
+    /* awake clock: next checkpoint by time; earliest next order; next log line */
+    int64_t save_at, not_before, line;
     /* pace_at: awake clock; ahead: steps that training makes in AHEAD_MS */
     int64_t pace_at, pace_step, ahead;
-    uint64_t wanted, accepted, given; /* numbers of COMMANDs: received, accepted, answered */
-    uint32_t op;                      /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
+    /* how many COMMANDs (requests for a checkpoint) were received, accepted and answered */
+    uint64_t wanted, accepted, given;
+    uint32_t op; /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
     int64_t op_since;
     int no_last;  /* this process ends without the last checkpoint */
     int diverged; /* the last failed checkpoint had a parameter that is not finite */
     int overdue;  /* a checkpoint was due by steps while the last was being written */
-    int failed;   /* the last order was given up, and a new order at once would fail, too */
+    /* the last order was given up, and a new order at this moment would probably fail, too */
+    int failed;
     /* unmade: the last order made no checkpoint; n_swept: number of files of that order that the
      * last sweep found, -1: no sweep yet */
     int unmade, n_swept;

@@ -35,8 +35,8 @@ static void remove_worker(struct coordinator_state *c, int index)
         w->remove = 1;
 }
 
-/* Returns true if the server is already leaving and has not handed on all its chunks for a while: a
- * repeated request to drain it ends the wait for them. */
+/* Returns true if the server is already leaving, and for a while now has not handed on all its
+ * chunks: then a repeated request to drain it ends the wait for these chunks. */
 static bool is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&

@@ -65,7 +65,8 @@ bool coordinator_add_action(struct coordinator_out *out, const struct coordinato
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line)
 {
     const struct coordinator_action a = {.kind = ACT_LINE, .line = *line};
-    if (out->n < COORDINATOR_MAX_ACTIONS - 8) /* the last 8 places are kept for other actions */
+    /* the last 8 entries are kept for actions other than log lines */
+    if (out->n < COORDINATOR_MAX_ACTIONS - 8)
         coordinator_add_action(out, &a);
 }
 
@@ -132,7 +133,8 @@ static void on_start(struct coordinator_state *c, const struct coordinator_start
     c->done_ms = s->done_ms;
     c->eval.best = s->best;
     c->began = c->awake;
-    /* the numbers of two ps 0 processes never coincide */
+    /* `number` and the number of the order begin at random numbers, so they differ from those of
+     * other ps 0 processes */
     c->number = c->ckpt.order = s->incarnation >> 1 | 1;
     for (int i = 0; i < s->servers->n; i++) {
         int slot = server_registry_add(c, s->servers->addr[i]);

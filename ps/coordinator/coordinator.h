@@ -34,7 +34,7 @@ struct coordinator_start {
     const struct hosts *servers; /* servers of the job at its start; ps 0 first */
     int64_t save_steps, save_ms; /* intervals of checkpoints, in steps and in time; 0: none */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
-    int min_workers, serves;    /* min_workers 0: all must join first; serves: stay after the job */
+    int min_workers, serves;    /* min_workers 0: all join first; serves: servers outlive the job */
     int has_folder, is_claimed; /* checkpoints are kept; this process has claimed the folder */
     uint64_t epoch;             /* epoch of that claim, else of the folder's last claim; 0: none */
     int64_t last_step;          /* step of the checkpoint to resume from; -1: none */
@@ -80,11 +80,11 @@ struct coordinator_event {
         const struct net_control *control;
         const struct net_evaluation *evaluation;
         struct {
-            int64_t train_steps, step; /* step: the job resumes from it; 0: a new job */
+            int64_t train_steps, step;               /* step: step to resume from; 0: a new job */
             int lockstep, from_checkpoint, lives_on; /* lives_on: job older than this process */
             uint64_t claim; /* generation of another ps 0 in which the worker was; 0: none */
             int n_members;
-            const int *member; /* NULL: 0 to n_members - 1 */
+            const int *member; /* indices; NULL: 0 to n_members - 1 */
         } job;
         struct {
             uint64_t generation, claim; /* generation of ps 0's store; highest claim of a worker */
@@ -127,7 +127,7 @@ struct coordinator_action {
     enum disk_task disk; /* DISK */
     uint64_t call;       /* REPLY: call to answer, never 0 */
     int server, arg;     /* server: slot (REPLY), -1: refused; arg: see the actions */
-    uint64_t value;   /* DISK_EPOCH: epoch; DISK_FIND: older than this plan's checkpoint, 0: any */
+    uint64_t value;      /* EPOCH: epoch; FIND: older than this generation's checkpoint, 0: any */
     const char *text; /* REPLY: reason of a refusal, or (arg 1) of a later retry; static; or NULL */
     struct coordinator_line line;
 };

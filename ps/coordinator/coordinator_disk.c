@@ -127,7 +127,7 @@ static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_swee
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Writes the manifest, with the members' contributions from the plan. */
+/* Writes the manifest, with the last contribution of each member as the plan records it. */
 static enum status put_manifest(const char *folder, struct checkpoint_manifest *m,
                                 const struct net_plan *p)
 {
@@ -189,7 +189,8 @@ static enum status write_manifest(struct coordinator_disk *d,
     return st;
 }
 
-/* Deletes the files of the failed order. No manifest is deleted, since no newer one replaces it. */
+/* Deletes the files of the failed order. No manifest is deleted, since the failed order wrote
+ * none that could replace an older one. */
 static enum status sweep_folder(struct coordinator_disk *d,
                                 const struct coordinator_disk_request *o)
 {

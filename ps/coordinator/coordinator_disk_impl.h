@@ -7,7 +7,8 @@
 
 /* State of the disk's thread. Other threads use only the fields that `lock` guards. */
 struct coordinator_disk {
-    /* NULL: the shell is destroyed, so nothing is posted; under the lock */
+    /* shell that receives the results; NULL once it is destroyed: then results are dropped; the
+     * shell's lock guards this field */
     struct coordinator_shell *l;
     pthread_mutex_t lock;
     pthread_cond_t wake;

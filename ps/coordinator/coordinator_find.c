@@ -68,8 +68,8 @@ static void note_failure(struct coordinator_disk *d, const struct coordinator_di
     d->failed_until_ns = failed ? clock_deadline_ns(FAILED_MS) : 0;
 }
 
-/* Finds a checkpoint like find(), but does not repeat a search that failed a moment ago, nor its
- * log lines. */
+/* Finds a checkpoint like find(), but neither repeats a search that failed a moment ago nor logs
+ * its failure again. */
 static enum status find_again(struct coordinator_disk *d, struct coordinator_disk_request *o,
                               struct checkpoint_restore **out, const char **mark)
 {

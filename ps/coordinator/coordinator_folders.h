@@ -30,8 +30,9 @@ bool coordinator_folders_any_own(const struct coordinator_folders *f);
 /* Returns the server's folder; NULL: no report of it has arrived. */
 const struct coordinator_folder *coordinator_folders_at(const struct coordinator_folders *f,
                                                         const char *address);
-/* Checks whether a server has a file in its own folder; a function for struct checkpoint_elsewhere.
- * ctx: struct coordinator_folders of the servers that may be asked. */
+/* Checks whether a server has a file in its own folder; a function for struct
+ * checkpoint_elsewhere. ctx is a struct coordinator_folders with the folders of the servers that
+ * may be asked. */
 enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
                                     char why[MANIFEST_WHY_BYTES]);
 /* Assigns each chunk of a plan that resumes from a checkpoint to a server that can read it.

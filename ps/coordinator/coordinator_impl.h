@@ -39,7 +39,7 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
 bool coordinator_add_action(struct coordinator_out *out,
                             const struct coordinator_action *a); /* false: `out` is full */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
-/* Orders work on the disk. *op becomes the number that its DISK event will have. */
+/* Orders work on the disk. *op becomes the number that the DISK event with the result will have. */
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
                             enum disk_task disk, uint32_t *op);
 /* Raises the epoch above that of `claim`, the term of another ps 0 that a worker or server
@@ -95,7 +95,7 @@ void failure_detector_settle(struct coordinator_state *c);
 bool failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
-    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: server no worker reaches, or -1 */
+    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: slot no worker reaches, or -1 */
 };
 /* Decides which workers are late, leave, or join. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,

@@ -115,7 +115,7 @@ static enum status make_next(const struct coordinator_shell *l,
     return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
 }
 
-/* Completes the plan in a region. */
+/* Calls the region's function that completes the plan, if this group is a region. */
 static void fill_gates(const struct coordinator_shell *l, struct net_plan *p)
 {
     const struct coordinator_region_hooks *r = l->cfg.region;
@@ -188,9 +188,9 @@ static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
     l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
 }
 
-/* Notes in the history that the job begins, or resumes from a checkpoint: newer checkpoints are no
- * longer part of it. After --restore nothing is noted: a restart without the flag may use these
- * checkpoints again. */
+/* Notes in the history that the job begins, or resumes from a checkpoint: checkpoints newer than
+ * this one then no longer belong to the job. After --restore nothing is noted: a restart without
+ * the flag may use these newer checkpoints again. */
 static void note_history(struct coordinator_shell *l, const struct net_plan *next)
 {
     if (next->source == PLAN_MEMORY)

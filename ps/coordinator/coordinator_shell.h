@@ -79,7 +79,8 @@ void coordinator_shell_destroy(struct coordinator_shell *l);
 void coordinator_shell_wake(struct coordinator_shell *l);
 void coordinator_shell_request(struct coordinator_shell *l); /* requests a checkpoint */
 /* Begins the job of a first worker while no plan exists. ST_OK: the first plan is being made.
- * ST_MISMATCH, with a sentence: the job does not fit the checkpoint to resume from. ST_RANGE. */
+ * ST_MISMATCH, with a sentence: the job does not fit the checkpoint to resume from. ST_RANGE:
+ * the model is too large for the memory limit. */
 enum status coordinator_plans_first_join(struct coordinator_shell *l, const struct net_join *join,
                                          char *why, size_t why_bytes);
 /* Passes another server's report to the coordinator; cfg.reply answers it, now or later. */
@@ -119,8 +120,9 @@ struct coordinator_plans_snapshot {
     int64_t last_step, order_step;   /* checkpoints: last complete one, one being made; -1: none */
     struct best_evaluation best;     /* best evaluation whose checkpoint is kept */
     int64_t next_ms;                 /* see coordinator_view_next_ms */
-    uint64_t incarnation;            /* number of this process, as in its folder's lease */
-    bool is_ending;                  /* this process is shutting down */
+    /* incarnation of this process, which its folder's lease also contains */
+    uint64_t incarnation;
+    bool is_ending; /* this process is shutting down */
     /* numbers of checkpoints that coordinator_shell_request requested, and of those that were made
      * or given up */
     uint64_t wanted, given;

@@ -32,19 +32,19 @@ struct coordinator_disk_request {
     uint32_t op;
     enum disk_task what;
     uint64_t epoch;
-    struct net_plan *plan; /* MANIFEST: owned, like `files` */
+    struct net_plan *plan; /* MANIFEST: plan of the checkpoint; owned, like `files` */
     struct safetensors_written *files;
     char (*own)[FOLDER_ID_BYTES]; /* id of each server's own folder; "": none */
     int n_files;
     struct checkpoint_parent_version parent;
-    char *trained_on; /* MANIFEST: owned; NULL: unknown */
+    char *trained_on; /* MANIFEST: description of the training data, owned; NULL: unknown */
     int64_t step;
     uint64_t generation;                /* SWEEP: generation and `step` of the failed order */
     struct coordinator_folders folders; /* FIND: folders of the next generation's servers; owned */
     struct checkpoint_id before;        /* FIND: checkpoints older than this; generation 0: all */
     struct checkpoint_history history;  /* FIND: see struct checkpoint_restore_query */
     struct best_evaluation best;        /* BEST */
-    int lists, searches; /* lists: also list the kept checkpoints; searches: for a first job */
+    int lists, searches; /* lists: also list kept checkpoints; searches: for a first job */
 };
 
 /* Checkpoints that are complete or may become so; newest first. */
@@ -82,7 +82,7 @@ struct coordinator_shell {
     struct net_plan *first;
     __typeof__(((struct coordinator_event *)0)->job) job;
     struct {
-        uint64_t call, n; /* call: number of ps 0's call to itself, 0: none is under way */
+        uint64_t call, n; /* call: number of ps 0's call to itself, 0: none; n: calls so far */
         int answered, cancelled;
         struct net_control_reply reply;
     } own;

@@ -81,13 +81,13 @@ struct coordinator_worker {
 
 struct coordinator_state {
     int max_servers, max_workers;
-    /* Offsets in this block: servers; workers; the next plan's members and its servers' slots;
-     * files of a checkpoint; parts of an evaluation; bits by slot and index: the server misses
-     * the worker, had contact with it. */
+    /* Offsets in this block: servers; workers; the next plan's members, and its servers' slots;
+     * files of a checkpoint; parts of an evaluation; tables of bits by slot and index: the
+     * server misses the worker, has had contact with it. */
     size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at,
         contact_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
-    /* epoch: for the next plans, once recorded; recorded: highest one in the folder */
+    /* epoch of the next plans, once recorded; highest epoch recorded in the folder */
     uint64_t incarnation, epoch, recorded;
     /* n of the last plan's generation (epoch.n); last claim that was refused as not credible */
     uint64_t n, ignored;
@@ -97,7 +97,7 @@ struct coordinator_state {
 
     int64_t now, awake; /* monotonic clock; awake clock: without pauses of this process */
     int64_t began;      /* awake clock: start of this process */
-    /* versions of ps 0's own chunks; awake clock: their last change */
+    /* versions of ps 0's own chunks; awake clock: time of their last change */
     int64_t own_lowest, own_highest, moved;
     uint32_t ops; /* number of orders so far */
     /* number of the present state, which rises with each change; replies report it */
@@ -127,7 +127,7 @@ struct coordinator_state {
     enum coordinator_line_id failure; /* failure already logged in this phase, and its status */
     enum status failure_st;
     int redo; /* a restarted server may have begun the generation before its restart */
-    /* generation whose damaged checkpoint the next FIND skips, as was logged; 0: none */
+    /* generation whose damaged checkpoint the next FIND skips (logged); 0: none */
     uint64_t passed;
     int lost; /* slot of a server whose chunks are lost, for the line about the plan; -1: none */
 

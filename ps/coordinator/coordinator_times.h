@@ -5,7 +5,7 @@
 
 /* In milliseconds. */
 enum {
-    SILENT_MS = 15000,     /* a server that has not called for so long is silent */
+    SILENT_MS = 15000,     /* a server that has not called for this time is silent */
     FRESH_MS = 6000,       /* a server may join if it has called within this time */
     BEAT_MS = 3000,        /* ps 0 answers a call after this time even if it has no news */
     CLOSED_MS = 20,        /* a server that ended its call makes another within this time */
@@ -22,13 +22,14 @@ enum {
     RECORD_MS = 5000,      /* pause after a failed record of an epoch or a list of servers */
     MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; no real job has a higher claim */
     STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present step */
-    FINISH_MS = 3000,  /* at the end: time for a generation to settle, and for a server to call */
-    LAST_MS = 30000,   /* at the end: time for all servers to stop and to hold their chunks */
-    WRITE_MS = 300000, /* time from the first file to the last, and for the manifest */
-    BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
-    LOOK_MS = 1000,    /* most time by which the awake clock advances from one event to the next */
-    STEP_MS = 500,     /* longest time without an event: then a TIMER follows */
-    REFUSE_MS = 10000, /* time for which a worker that did not reach a server may not join */
+    FINISH_MS = 3000, /* at the end: time for a generation to settle, and for a server to call */
+    /* at the end: time for all servers to stop, and to hold the chunks of the last step */
+    LAST_MS = 30000,
+    WRITE_MS = 300000,     /* time from the first file to the last, and for the manifest */
+    BEST_MS = 30000,       /* time for all servers to hold the best evaluation's chunks */
+    LOOK_MS = 1000,        /* largest advance of the awake clock from one event to the next */
+    STEP_MS = 500,         /* longest time without an event: then a TIMER follows */
+    REFUSE_MS = 10000,     /* time for which a worker that did not reach a server may not join */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };
 

@@ -23,7 +23,7 @@ struct coordinator_worker_event {
     int waits;            /* the worker waits and has no place in the plan */
     int64_t missing_ms;   /* time for which the worker has had no stream to ps 0; -1: it has one */
     int joined, leaving, failed, done, spoke, asked, came; /* see roster_entry (service.h) */
-    const char *address;                                   /* name in log lines */
+    const char *address;                                   /* address of the worker for log lines */
 };
 
 #endif

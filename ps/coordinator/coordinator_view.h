@@ -8,7 +8,7 @@
 /* PLAN: the plan to make. The lists belong to the state, and are valid until the next step. */
 struct coordinator_plan_view {
     uint64_t generation;
-    uint64_t base;           /* generation before it; 0: this is the first plan */
+    uint64_t base;           /* generation that this plan follows; 0: this is the first plan */
     enum plan_source source; /* MEMORY: the plan continues the stores of `base` at `step` */
     int64_t step;
     int n_members, n_servers;
@@ -22,8 +22,8 @@ void coordinator_view_next_plan(const struct coordinator_state *c,
  * coordinator_view_n_servers. Returns their number. */
 int coordinator_view_next_servers(const struct coordinator_state *c, int *slot);
 
-/* DISK_MANIFEST: step, generation and, by server number, the files. DISK_SWEEP: step and
- * generation of the last order; generation 0: none. */
+/* Data of the orders DISK_MANIFEST (step, generation, and the files by server number) and
+ * DISK_SWEEP (step and generation of the last order; generation 0: no order yet). */
 struct coordinator_file {
     uint64_t bytes;
     uint32_t crc32c;
@@ -37,7 +37,8 @@ struct coordinator_manifest_view {
 void coordinator_view_manifest(const struct coordinator_state *c,
                                struct coordinator_manifest_view *out);
 
-/* Writes the best evaluation that DISK_BEST must record, or the one recorded last. */
+/* Writes the best evaluation that DISK_BEST must record, or the evaluation that was recorded
+ * last. */
 void evaluation_new_best(const struct coordinator_state *c, struct best_evaluation *out);
 void evaluation_best(const struct coordinator_state *c, struct best_evaluation *out);
 /* ps 0's answers to the sender of an evaluation, which asks whether it may continue. */
@@ -106,8 +107,8 @@ int64_t coordinator_view_next_ms(const struct coordinator_state *c);
 /* Returns the number of COMMAND's requests so far, and how many of them ended. */
 uint64_t coordinator_view_wanted(const struct coordinator_state *c);
 uint64_t coordinator_view_given(const struct coordinator_state *c);
-/* Returns true if a first JOB is accepted now; else `line` has the reason (LINE_NONE: a plan is
- * under way). */
+/* Returns true if a first JOB is accepted now; otherwise writes the reason to `line` (LINE_NONE:
+ * the first plan is being made). */
 bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line);
 /* Returns true while servers that are present have not received the news that this ps 0 ends. */
 bool coordinator_view_is_unheard(const struct coordinator_state *c);

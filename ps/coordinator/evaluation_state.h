@@ -30,7 +30,8 @@ struct evaluation_state {
                       `ordered` */
     struct best_evaluation ordered; /* known 0: training rolled back to an earlier step */
     int64_t from; /* evaluations are counted from this step if no best exists for these data */
-    int ends;     /* the job ends at `end_step`: n_since evaluations brought no lower loss */
+    /* the job ends at `end_step`: `n_since` evaluations in a row brought no lower loss */
+    int ends;
     int64_t end_step, n_since;
     int ended; /* the job has ended early, at train_steps, in all generations above `ended_in` */
     uint64_t ended_in;

@@ -1,9 +1,9 @@
-/* ps/coordinator/failure_detector.c - decides which workers are present. A server misses a worker
- * of its generation that has no stream to it. A worker's absence is measured by the awake clock,
- * which stands still while ps 0 itself does not run. ps 0 waits without end for a worker that never
- * joined, unless --min_workers lets training begin with fewer, or the job is older than ps 0. A
- * worker that is connected to ps 0 but not to another server is late like any other worker, and may
- * not rejoin at once. */
+/* ps/coordinator/failure_detector.c - decides which workers are present. A server misses a
+ * worker if the worker belongs to its generation, but has no stream to the server. A worker's
+ * absence is measured by the awake clock, which stands still while ps 0 itself does not run. ps
+ * 0 waits without end for a worker that never joined, unless --min_workers lets training begin
+ * with fewer, or the job is older than ps 0. A worker that is connected to ps 0 but not to
+ * another server is late like any other worker, and may not rejoin at once. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 #include <string.h>
@@ -219,7 +219,7 @@ static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_wo
         return LOT_REMOVED;
     if (w->leaving)
         return LOT_LEAVES;
-    /* an ordered end of the job does not wait for such a worker */
+    /* after an order to end the job, ps 0 does not wait for a worker that never joined */
     if (c->stop_asked && has_never_joined(c, w))
         return LOT_NONE;
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;

@@ -10,9 +10,12 @@ enum {
     RETRY_MS = 500,
     FIRST_LINE_MS = 1000, /* a shorter absence of ps 0 is not logged */
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
-    SILENT_MS = 17000,    /* at the end: a ps 0 silent for so long, longer than a call, is gone */
-    ENDED_MS = 1000,      /* at the end: the same time for a job that has all its steps */
-    GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a message */
+    /* at the end: a ps 0 that is silent for this time, which is longer than a call, is gone */
+    SILENT_MS = 17000,
+    /* at the end: the value instead of SILENT_MS if the job has all its steps */
+    ENDED_MS = 1000,
+    /* a ps 0 that is missing for this time may have ended without a message */
+    GONE_MS = 10000,
 };
 
 static void add_action(struct follower_out *out, enum follower_action_kind kind, int arg)

@@ -43,9 +43,10 @@ struct follower_shell {
     int calls, ends;                /* calls: a call is due; ends: this server has no work left */
     struct checkpoint_id ordered;   /* last order for this server's part */
     uint64_t added;                 /* order whose part own_folder has recorded */
-    char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
+    char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder according to ps 0's last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
-    int says_folder;      /* a log line is due: whether this server's folder is its own or ps 0's */
+    /* a log line is due that reports whether this server's folder is its own or ps 0's */
+    int says_folder;
     uint64_t kept_number; /* last reply whose list of kept checkpoints own_folder has received */
     uint64_t kept_ps0;    /* incarnation of the ps 0 that sent this reply */
 
@@ -291,7 +292,8 @@ static void step_news(struct follower_shell *f)
     for (int i = 0; i < wants; i++)
         step_state(f, &want);
     pthread_mutex_lock(&f->lock);
-    /* only after the state has received them: follower_shell_finish checks both */
+    /* the requests are subtracted only after the state has received them, because
+     * follower_shell_finish checks both */
     f->wants -= wants;
     pthread_mutex_unlock(&f->lock);
     if (leaves)

@@ -43,7 +43,7 @@ void follower_shell_stop(
     struct follower_shell *f); /* ends all use of the writer; NULL is allowed */
 void follower_shell_destroy(struct follower_shell *f);
 void follower_shell_wake(
-    struct follower_shell *f); /* workers, the writer or the store have changed */
+    struct follower_shell *f); /* called when workers, the writer or the store have changed */
 void follower_shell_want(struct follower_shell *f);  /* requests a checkpoint */
 void follower_shell_leave(struct follower_shell *f); /* hands its chunks to other servers */
 /* Waits for the last checkpoint: until ps 0 reports that it was made or given up, or ps 0 is

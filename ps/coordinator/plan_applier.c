@@ -40,9 +40,9 @@ struct plan_applier {
     int stopping;
 };
 
-/* Returns true if the coordinator can restore an older checkpoint instead of this plan's. It
- * cannot if --restore named the file, or if the file's name lacks a generation, which orders
- * checkpoints. */
+/* Returns true if the coordinator can restore an older checkpoint instead of the one that this
+ * plan names. It cannot if --restore named the file, or if the file's name lacks the generation,
+ * by which checkpoints are ordered. */
 static bool can_be_passed(const struct net_plan *plan)
 {
     struct checkpoint_name is;

@@ -276,7 +276,7 @@ static void decide_source(struct coordinator_state *c, int lost, struct coordina
     }
     failure_detector_judge(c, out, &census);
     int goes_on = !c->finishing && !c->job_failed && has_enough_workers(c, &census, out);
-    /* no worker can join, and all count as present */
+    /* no worker can join yet, so all workers count as present */
     int cannot_begin = again && !c->workers_generation && c->failed != ST_OK;
     if (c->stop_asked && (census.n_next == 0 || cannot_begin) &&
         !c->serves) /* if --serve is set, the next worker ends the job */
@@ -437,7 +437,9 @@ static void take_workers(struct coordinator_state *c, struct coordinator_out *ou
         if (in || w->in_plan)
             w->left_step = in || has_failed(w) ? -1 : c->next_step > 0 ? c->next_step : 0;
         if (!in && w->remove && !w->incarnation)
-            w->remove = 0; /* the removal was not meant for a later process of this index */
+            /* the order to remove the worker does not apply to a process that is started later
+             * under this index */
+            w->remove = 0;
         w->wanted = (int8_t)(in && (w->wanted || w->lot == LOT_JOINS));
         w->in_plan = (int8_t)in;
         w->waits = w->waits && !in;

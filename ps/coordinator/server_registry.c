@@ -282,7 +282,7 @@ void server_registry_answer(struct coordinator_state *c, struct coordinator_out 
         return; /* no server receives an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
         struct coordinator_server *s = &coordinator_servers(c)[i];
-        /* the epoch may have to exceed the server's claim */
+        /* the server may report a claim, and this ps 0's epoch may have to rise above that claim */
         if (!s->call || (c->epoch != c->recorded && !s->obeyed))
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)

@@ -20,7 +20,8 @@ struct history_point {
 
 struct history {
     int n;
-    /* numbers of additions that a full point covers, and that the last point covers; 0: none yet */
+    /* number of additions that a full point covers; number that the last point covers, 0: none
+     * yet */
     int n_each, n_last;
     struct history_point point[HISTORY_POINTS];
 };

@@ -68,7 +68,8 @@ static json_t *server_json(const struct net_status_server *v)
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
 
-/* Appends an item to the list; owns both. Returns NULL if memory ran out. */
+/* Appends an item to the list and returns the list. Owns both from now on: on failure it
+ * releases the list and returns NULL. */
 static json_t *append_item(json_t *list, json_t *item)
 {
     if (list && json_array_append_new(list, item) == 0)

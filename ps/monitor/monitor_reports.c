@@ -7,10 +7,11 @@
 
 enum {
     REPORT_MS = 1000, /* least time between two reports of a worker */
-    /* least mean time between two reports: the more workers, the more rarely each of them
-     * reports */
+    /* least mean time between two reports of any worker: with many workers each of them reports
+     * less often */
     REPORT_EACH_MS = 8,
-    SPEED_REPORTS = 5, /* a speed counts until so many reports in a row are missing */
+    /* a worker's speed is shown until this many of its reports in a row are missing */
+    SPEED_REPORTS = 5,
     REFUSED_LINE_MS = 60000
 };
 

@@ -79,8 +79,8 @@ static bool is_same_way(const struct letter *a, const struct letter *b)
     return a->generation == b->generation && a->ps0 == b->ps0 && strcmp(a->addr, b->addr) == 0;
 }
 
-/* Removes the first n letters (INT_MAX: all) that go to the same receiver, from the same ps 0 and
- * generation, as `way`. */
+/* Removes the first n letters (INT_MAX: all) that have the receiver, the ps 0 and the generation
+ * of `way`. */
 static void drop_letters(struct mail *m, const struct letter *way, int n)
 {
     struct letter *gone = NULL;
