@@ -12,10 +12,12 @@
 
 enum {
     MAX_AUTO_THREADS = 8,
-    OWN_DESCRIPTORS = 4, /* a segment, the listening socket, a connection under test */
-    OWN_THREADS = 5,     /* threads for members, plans, ps 0, the coordinator and its folder */
-    START_END_S = 15,    /* time for a start that a signal ends */
-    /* threads for this server's parts, its file, and a look at the folder while ps 0 is missing */
+    /* descriptors for a segment, the listening socket and a connection under test */
+    OWN_DESCRIPTORS = 4,
+    OWN_THREADS = 5,  /* threads for members, plans, ps 0, the coordinator and its folder */
+    START_END_S = 15, /* time limit of a start that a signal ends */
+    /* threads for this server's parts of checkpoints, for its file, and for reading the folder
+     * while ps 0 is missing */
     CHECKPOINT_THREADS = 3
 };
 
@@ -166,9 +168,9 @@ int ps_set_up_n_threads(int64_t asked)
     return asked > 0 ? (int)asked : auto_threads();
 }
 
-/* Returns the number of threads for updates, which leaves two cores to the message threads and to
- * workers of this host. On 2 cores two threads make updates, since a worker that waits for versions
- * uses no core. */
+/* Returns the number of threads for updates, which leaves two cores to the message threads and
+ * to workers of this host. On 2 cores two threads run updates all the same, since a worker that
+ * waits for versions uses no core. */
 int ps_set_up_n_update_threads(int64_t asked)
 {
     int cores = cores_usable().n;

@@ -1,6 +1,6 @@
 /* ps/shutdown.h - the events that end the server: a signal, the end of the job, or a request of
  * another thread.
- * Owns:    nothing; app's two descriptors are main's.
+ * Owns:    nothing; main owns app's two descriptors.
  * Threads: ps_shutdown_on_*: any; the other functions: main's.
  * Errors:  a wait that fails counts as SIGTERM. */
 #ifndef PS_SHUTDOWN_H
@@ -12,7 +12,7 @@
  * Returns the descriptor, or < 0 with errno set. */
 int ps_shutdown_open_signals(void);
 bool ps_shutdown_signal_pending(void *app, int ms); /* true: a signal is pending */
-int ps_shutdown_take_signal(struct app *app);       /* returns its number */
+int ps_shutdown_take_signal(struct app *app);       /* returns the signal's number */
 /* Requests from other parts of the server, which pass the app as ctx. */
 void ps_shutdown_on_refused(void *ctx);
 void ps_shutdown_on_done(void *ctx);

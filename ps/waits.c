@@ -82,7 +82,8 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
         if (is_training(&s->members[i]) && cfg->evaluates[s->members[i].rank] >= 0)
             add_part(l, s->members[i].member, "the validation at step",
                      cfg->evaluates[s->members[i].rank]);
-    bool validates = l->n > n_absent; /* late workers wait for this evaluation, too */
+    /* true: even late workers wait for this evaluation, so they are not named */
+    bool validates = l->n > n_absent;
     for (int i = 0; i < s->n_members && cfg->late && !validates; i++)
         if (is_training(&s->members[i]) && cfg->late[s->members[i].rank] > 0)
             add_part(l, s->members[i].member, "step", s->step);

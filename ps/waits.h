@@ -10,12 +10,12 @@ struct ps_waits_config {
     /* the pending change of the generation waits for workers, not for servers */
     bool lacks_workers;
     int n_hosts; /* workers of --worker_hosts */
-    /* [ranks] number of chunks that have waited for the member for longer than a step lasts; NULL:
-     * none */
+    /* [ranks] number of chunks at which other members have waited for the member for longer than
+     * a step lasts; NULL: none */
     const int *late;
-    const int64_t *evaluates; /* [ranks] step whose evaluation lacks a member's part, -1: none;
-                                 NULL: no step */
-    const char *parent;       /* text of ps_region_waits; NULL, "": no wait for a parent group */
+    /* [ranks] step whose evaluation lacks this member's part, -1: none; NULL: no evaluation */
+    const int64_t *evaluates;
+    const char *parent; /* text of ps_region_waits; NULL, "": no wait for a parent group */
 };
 
 /* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)", or an empty text if training

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 
 struct mail_config {
-    /* A receiver refused a letter: this process is to exit; logged; no lock held. */
+    /* Called when a receiver has refused a letter, which was logged: the callee is to end this
+     * process. No lock is held. */
     void (*refused)(void *ctx);
     void *ctx;
 };

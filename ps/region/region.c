@@ -1,5 +1,5 @@
 /* ps/region/region.c - see region.h: the hooks of a region's store, and the waits for its chunks.
- * Locks:   a chunk's (the store's), then the region's. */
+ * Locks:   a chunk's (of the store), then the region's. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -44,7 +44,7 @@ bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
     const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
-    /* a chunk that adopted this version before makes the version again */
+    /* a chunk that adopted this version before a generation ended makes the version again */
     for (int i = 0; pieces && i < r->chunks->n_chunks; i++)
         must |= pieces[i].adopted == version;
     return must;
@@ -69,7 +69,8 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    bool is_new = version > p->adopted; /* otherwise an adopted version is made again */
+    /* false: a version that the chunk has adopted before is made again */
+    bool is_new = version > p->adopted;
     if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;
@@ -133,9 +134,10 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Makes the chunk's version that waits. Returns false if it no longer waits. The function clears
- * `waiting` before it looks up the present run: if a generation begins at the same time, its store
- * reaches the version again and sets `waiting` again, and that wait must stay. */
+/* Makes the chunk's version that waits. Returns false if the version no longer waits. The
+ * function clears `waiting` before it looks up the present run: if a generation begins at the
+ * same time, its store may reach the version again and set `waiting` again, and this second wait
+ * must stay. */
 static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
@@ -247,7 +249,7 @@ static void retire_value(struct ps_region *r, struct piece *p, int64_t version, 
     p->due = next_gate(r, version);
     p->adopted = version;
     p->answered = 0;
-    r->is_alone = 0; /* all chunks have been answered */
+    r->is_alone = 0; /* the parent has answered for all chunks */
 }
 
 void region_adopts(struct ps_region *r, int64_t version)
@@ -275,7 +277,8 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     }
     int64_t version = p->waiting;
     /* Two versions become exactly the parent's version: the contributed one, and the job's last
-     * one. Adding a difference to the computed value might result in other bits. */
+     * one. For these the difference is not added to the computed value, since rounding could
+     * result in other bits. */
     int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = last || (counted && version == p->sent_at);
@@ -311,7 +314,7 @@ void region_contribute_rest(struct ps_region *r, int chunk)
     struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
     if (p->last && p->sent && p->sent_at < r->train_steps) {
-        if (p->counted) /* otherwise the next contribution includes this one */
+        if (p->counted) /* false: the next contribution includes the changes of this one */
             memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
         buf_unref(p->sent);
         p->sent = buf_ref(p->last);
@@ -383,7 +386,8 @@ static int find_drifting(const struct ps_region *r, int64_t *version)
         int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
         int may_go = !p->answered && r->due >= 0 && long_enough &&
                      p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps;
-        /* once a chunk has made a version without the parent, all others may make that version */
+        /* once a chunk has made a version without the parent, all other chunks may make that
+         * version */
         if (p->waiting > p->adopted && (may_go || p->waiting <= r->let_go)) {
             *version = p->waiting;
             return i;
@@ -471,7 +475,8 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
     size_t bytes = (size_t)c->n_elems * sizeof(float);
     char differs[WHY_BYTES];
     if (r->chunks && chunks_compare(r->chunks, c, differs, sizeof differs) == ST_OK)
-        return ST_OK; /* the same chunks; the first worker's values may be in `base` already */
+        /* the chunks are the same; the first worker's values may be in `base` already */
+        return ST_OK;
     free_job(r);
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &r->chunks));
     r->pieces = calloc((size_t)c->n_chunks, sizeof *r->pieces);

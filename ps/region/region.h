@@ -51,18 +51,18 @@ struct ps_region_config {
     /* Optimizer (enum optim_kind, SGD to Nesterov) of the parent's servers; < 0: chosen by the
      * number of exchanges. */
     int outer;
-    /* settings of that optimizer; < 0: chosen by the model's size */
+    /* learning rate and momentum of that optimizer; < 0: chosen by the model's size */
     double outer_rate, outer_momentum;
     enum dtype push_dtype, version_dtype; /* formats of the exchange with the parent */
     bool wire_auto;         /* the parent's job chooses the formats by its slowest connection */
     int step_ms;            /* duration of a step that wire_auto assumes */
     int64_t parent_timeout; /* limit in seconds on a wait for the parent; 0: none */
     const char *folder;     /* folder of checkpoints, borrowed to the program's end; NULL: none */
-    /* The region cannot continue: this process is to exit with 1; logged. */
+    /* Called if the region cannot continue, which was logged: this process is to exit with 1. */
     void (*refused)(void *ctx);
-    /* Called if the parent has not been reached for parent_timeout while the region waits for it.
-     * `why` is one sentence; logged. complete is nonzero if all steps are made, and the job ends in
-     * order; otherwise the callee is to end the job. */
+    /* Called if the parent has not been reached for parent_timeout while the region waits for
+     * it. `why` is one sentence, which was logged. If complete is nonzero, all steps are made,
+     * and the job ends in order; otherwise the callee is to end the job. */
     void (*parent_lost)(void *ctx, int complete, const char *why);
     void *ctx;
 };

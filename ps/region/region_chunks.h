@@ -16,7 +16,7 @@ struct region_chunk_adoption {
     int chunk;
     int64_t version;
     struct outer_adoption how;
-    bool alone; /* the parent has not answered */
+    bool alone; /* the version is made without an answer of the parent */
 };
 /* Makes a version that waits (outer_adopt). Another server receives an order and makes it a little
  * later, if the version still waits then. */
@@ -28,10 +28,10 @@ bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t versi
                              enum status *st);
 /* Returns the run's step, or a slightly earlier one; -1: it has no values yet. */
 int64_t region_chunks_step(struct ps_region *r, const struct run *run);
-/* Reads the present values of this server's chunks into params; it leaves other chunks, and those
- * without a value, unchanged. */
+/* Reads the present values of this server's chunks into params. The places of other chunks, and
+ * of chunks without a value, stay unchanged. */
 void region_chunks_read_own(struct ps_region *r, float *params);
-/* Reads the values of all servers' chunks. ST_CANCELLED. */
+/* Reads the values of all servers' chunks. ST_CANCELLED: the region's exchange ends. */
 enum status region_chunks_read(struct ps_region *r, float *params);
 
 #endif

@@ -26,7 +26,7 @@ static bool is_stuck(const struct ps_region *r, const struct piece *p)
 }
 
 /* Returns true if the region makes no version before the parent answers. *version is the version
- * that the chunks wait with; NOTHING: the region does not even have initial values. */
+ * that waits at the chunks; NOTHING: the region does not even have initial values. */
 static bool waits_for_parent(struct ps_region *r, int64_t *version)
 {
     struct run *run = region_run(r);
@@ -42,8 +42,8 @@ static bool waits_for_parent(struct ps_region *r, int64_t *version)
     return stuck;
 }
 
-/* Writes "its changes since round 5 of 6" for that version; the parent's initial values are round
- * 0. */
+/* Writes "its changes since round 5 of 6": round 5 is the parent's version that region version
+ * `version` is based on; the parent's initial values are round 0. */
 static void name_changes(struct ps_region *r, int64_t version, char text[CHANGES_BYTES])
 {
     struct checkpoint_parent_version held;
@@ -81,7 +81,8 @@ void *region_end_watch(void *ctx)
         while (!region_rewind_is_due(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
             ;
         int ends = region_rewind_is_due(r) || r->ended;
-        /* valid until this thread ends, since region_rewind_finish joins it before it frees x */
+        /* r->x is valid until this thread ends, since region_rewind_finish joins this thread
+         * before it frees r->x */
         struct net_exchange *x = ends ? NULL : r->x;
         pthread_mutex_unlock(&r->lock);
         if (ends)

@@ -168,7 +168,8 @@ static void resume_from(struct ps_region *r, int64_t version)
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
         *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
-    /* A mismatch means that the parent lost that round, and then made another version of it. */
+    /* A different checksum means that the parent lost that round, and then made another version
+     * of it. */
     bool is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
@@ -213,8 +214,8 @@ done:
     return st;
 }
 
-/* Returns true if the region is at its last gate while the parent still has more rounds, since the
- * parent has lost some. */
+/* Returns true if the region is at its last gate while the parent has more rounds left, because
+ * the parent has lost some rounds. */
 static bool is_short(struct ps_region *r)
 {
     return region_at_end(r) && r->step < r->n_gates;
@@ -235,7 +236,7 @@ static enum status take_over(struct ps_region *r)
     if (r->cfg.max_drift > 0)
         TRY(region_hold(r));
     if (is_short(r))
-        return ST_OK; /* the region has reached its end while it waited */
+        return ST_OK; /* the region has reached its end while this thread waited */
     LOG_I("region %d: adopts round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
@@ -324,8 +325,8 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Adopts the parent's next version of the chunk, which is in `base`. `changed` is zero if this
- * version has the same value of the chunk as the version held. */
+/* Adopts the parent's next version of the chunk, which is in `base`. `changed` is zero if the
+ * chunk has the same value in this version as in the version `held`. */
 static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int counted)
 {
     if (!changed)
@@ -366,7 +367,7 @@ static void contribute_lost(struct ps_region *r, int chunk)
     bool kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    /* true: no change of the chunk was contributed, and none will be */
+    /* true: no change of the chunk was contributed, and no change will be */
     p->counted = p->given < 0 && is_behind(r, chunk);
     p->rest = -1;
     if (kept)
@@ -395,7 +396,8 @@ static enum status return_to_parent(struct ps_region *r, int *again)
     TRY(start_exchange(r));
     int counted = r->step > step && r->parent_has > step;
     if (r->cfg.max_drift > 0 && r->step > step)
-        TRY(region_hold(r)); /* otherwise the region may reach its end at the same time */
+        /* without region_hold() the region might reach its end at the same time */
+        TRY(region_hold(r));
     *again = r->step <= step || is_short(r);
     for (int i = 0; i < r->chunks->n_chunks && r->step < step; i++)
         contribute_lost(r, i);

@@ -81,7 +81,7 @@ struct ps_region {
     double exchange_s; /* duration of the last round, from contribution to answer */
 };
 
-/* Returns a new reference to the present run if it has chunks here, or NULL. */
+/* Returns a new reference to the present run if the run has chunks on this server, or NULL. */
 struct run *region_run(const struct ps_region *r);
 /* Returns true if the present exchange is to end, since the region goes back to a checkpoint or
  * this process ends. The caller holds the lock. */
@@ -100,13 +100,13 @@ void region_job_warn_few(const struct ps_region *r);
 bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
-/* Notes that the parent's version `version`, which is in `base`, is now adopted. */
+/* Notes that the parent's version `version`, which is in `base`, is being adopted. */
 void region_adopts(struct ps_region *r, int64_t version);
 /* Records an adoption from the region's version `from` on. The caller holds the lock. */
 void region_rewind_note(struct ps_region *r, int64_t from,
                         const struct checkpoint_parent_version *parent);
-/* Waits until the chunk has a version that waits, and has that version made (outer_adopt). The
- * job's last version becomes the value in `base`. ST_CANCELLED. */
+/* Waits until a version of the chunk waits for the parent, and then makes this version
+ * (outer_adopt). The job's last version becomes the value in `base`. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
 /* Waits until the chunk has a contribution for the next gate. *value is borrowed until the chunk
  * adopts the answer. ST_CANCELLED. */
@@ -128,7 +128,7 @@ void *region_exchange_main(void *r);
 /* Returns true if the chunk waits with a version that is made only after the parent's answer. The
  * caller holds the lock. */
 bool region_is_held(const struct ps_region *r, const struct piece *p);
-/* Makes the chunk's waiting version with the value that the region itself computed. */
+/* Makes the chunk's waiting version with the value that the region itself computed for it. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* Keeps the unsent rests after all chunks were pushed for the parent's version `version`. */
 void region_unsent_keep(struct ps_region *r, int64_t version);

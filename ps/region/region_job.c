@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 /* Returns the reason if a number of steps in the flags is not a whole number of the workers'
- * rounds; NULL: all are. */
+ * rounds of local steps; NULL: all numbers are. */
 static const char *check_rounds(const struct ps_region_config *c, int64_t each)
 {
     if (c->steps % each != 0)

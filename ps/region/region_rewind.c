@@ -51,7 +51,8 @@ void region_rewind_note(struct ps_region *r, int64_t from,
 {
     struct adoptions *a = &r->taken;
     if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
-        return; /* the region goes back; or another chunk has noted the same adoption */
+        /* the region goes back to a checkpoint; or another chunk has noted the same adoption */
+        return;
     if (a->n == N_ADOPTIONS)
         memmove(a->list, a->list + 1, (N_ADOPTIONS - 1) * sizeof *a->list);
     a->n -= a->n == N_ADOPTIONS;
@@ -63,7 +64,7 @@ void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t versi
 {
     pthread_mutex_lock(&r->lock);
     const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
-    /* the result if the parent was not reached yet, or if the version is older than the list */
+    /* the result if no recorded adoption is as early as `version` */
     *out = a->restored;
     for (int i = 0; i < a->n && a->list[i].from <= version; i++)
         *out = a->list[i].parent;
@@ -78,7 +79,8 @@ static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent
         return ST_NOMEM;
     region_rewind_drop_pieces(r->next, n);
     region_rewind_init_pieces(r->next, n);
-    if (r->since != r->planned) /* if they are equal, the start of this generation is a retry */
+    /* false: the same generation begins again, because its first start failed */
+    if (r->since != r->planned)
         r->taken_before = r->taken;
     r->since = r->planned;
     r->taken = (struct adoptions){.restored = *to};

@@ -1,5 +1,5 @@
 /* ps/region/region_server.c - see region_server.h.
- * Locks:   a chunk's (the store's), its own, the mail's. */
+ * Locks:   a chunk's (of the store), this module's own, the mail's. */
 #include "ps/region/region_server.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -23,7 +23,7 @@ struct region_server {
     pthread_mutex_t lock;  /* guards the fields below */
     struct net_plan *plan; /* plan in force, or about to be; NULL: none with gates */
     int self;              /* number of this server in the plan */
-    bool alone;            /* each version waits */
+    bool alone;            /* each version waits, not only those at gates */
     int64_t slots_since;
     int64_t *reported; /* [n_chunks] gate before which a version was last reported; 0: none */
     int64_t *waiting;  /* [n_chunks] version that waits for ps 0's order; 0: none */
@@ -173,9 +173,9 @@ done:
     return st;
 }
 
-/* Returns true if this server is to carry out the order: the order is of the generation in force,
- * and the version still waits. So repeated orders are dropped, and orders of an earlier generation
- * too, whose versions wait again in the present one. */
+/* Returns true if this server is to carry out the order: the order belongs to the generation in
+ * force, and the version still waits. Repeated orders are dropped. Orders of an earlier
+ * generation are dropped, too, since their versions wait again in the present generation. */
 static bool begin_item(struct region_server *p, uint64_t generation,
                        const struct net_gate_item *item)
 {

@@ -27,9 +27,10 @@
 struct service;
 struct region_server;
 struct region_server_config {
-    const char *address;       /* address of this server in plans; borrowed to the program's end */
-    bool expects;              /* the flags declare the group a region */
-    void (*failed)(void *ctx); /* no memory, or ps 0 refused a letter: the server is to exit */
+    const char *address; /* address of this server in plans; borrowed to the program's end */
+    bool expects;        /* the flags declare the group a region */
+    /* called if memory is lacking, or ps 0 refused a letter: the server is to exit */
+    void (*failed)(void *ctx);
     void *ctx;
 };
 enum status region_server_create(const struct region_server_config *cfg,

@@ -79,7 +79,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
         return;
     if (write_unsent(r, path) != ST_OK) {
-        /* a file of this version belongs to a round that the parent has lost */
+        /* a file of this name would belong to a round that the parent has lost */
         durable_remove(path);
         LOG_W(
             "region %d: the unsent part of its contributions is lost if this server dies before the next round",
@@ -129,7 +129,7 @@ void region_unsent_resume(struct ps_region *r)
     int64_t version = ahead ? r->held : r->last_counted;
     if (!r->cfg.folder || !net_exchange_unsent(r->x, 0))
         return;
-    /* Other files belong to rounds that the parent has lost. */
+    /* Files of other versions belong to rounds that the parent has lost. */
     delete_old_files(r, 0, ahead ? r->held : r->step + 1);
     if (!path_of(r, version, path))
         return;

@@ -20,7 +20,8 @@ bool admission_waits_for_first(struct service *s, const struct net_join *req, ch
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
         return false;
-    /* true: the number of the job's steps does not follow from this worker's part of the data */
+    /* true: the number of the job's steps cannot be computed from this worker's own part of the
+     * data alone */
     int follows = req->job.data.own && req->job.epochs > 0;
     if (s->has_all_steps && job_local_steps(&req->job) > 1 && !follows)
         return false;
@@ -146,7 +147,7 @@ void admission_choose_format(struct service *s, struct net_job *job)
     bool is_fixed = find_format(&s->formats, job_in_lockstep(job), &found, &by);
     job->push_dtype = found.push_dtype;
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
-    /* A checkpoint may have fixed a format for another mode. */
+    /* The checkpoint may have fixed a format that a job of this mode cannot use. */
     if (job_sends_changes(job) && !job_in_lockstep(job))
         job->version_dtype = DTYPE_F32;
     if (by >= 0 && !s->formats.is_logged)

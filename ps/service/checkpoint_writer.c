@@ -120,8 +120,8 @@ void checkpoint_writer_state(struct checkpoint_writer *s, struct checkpoint_writ
                                             .n_servers = s->n_servers,
                                             .phase = state.phase,
                                             .file = state.file};
-    /* A new order may succeed: one for a later step, or one that arrives when the writer is
-     * free. */
+    /* These two failures are reported as PART_PAST, since a new order may succeed: one for a
+     * later step, or one that arrives when the writer is free. */
     if (state.phase == PART_FAILED && (state.failure == ST_RANGE || state.failure == ST_BUSY))
         out->phase = PART_PAST;
     if (state.phase == PART_FAILED && state.failure == ST_INVALID)

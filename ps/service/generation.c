@@ -64,7 +64,8 @@ static void log_run(const struct run *r, int first)
               p->servers.n == 1 ? "server" : "servers");
 }
 
-/* Adds to `late` how long each member of `r` was awaited. After ST_NOMEM nothing has changed. */
+/* Adds to `late` how long training waited for each member of `r`. After ST_NOMEM nothing has
+ * changed. */
 static enum status add_late(const struct run *r, struct late_total **late, int *n)
 {
     int most = r->plan->n_members ? r->plan->member[r->plan->n_members - 1] + 1 : 0;
@@ -131,7 +132,7 @@ static struct run *keep_holder(struct run *r, struct run *old)
     return old;
 }
 
-/* Replaces the old run by this one, and returns the runs that no server needs any more. */
+/* Puts this run in the place of the old one, and returns the runs that no server needs any more. */
 static struct run *swap_runs(struct service *s, struct run *r, int *over)
 {
     pthread_mutex_lock(&s->lock);
@@ -211,9 +212,10 @@ static void doubt_streams(struct service *s, const struct run *old)
     }
 }
 
-/* Releases the values of the earlier runs, if the next run uses none of them, so that no server
- * holds a model twice when it goes back to a checkpoint. Every later plan of the coordinator then
- * starts from a checkpoint, or is a first plan, until one of them settles. */
+/* Releases the values of the earlier runs if the next run uses none of them: without this, a
+ * server that goes back to a checkpoint would hold the model twice. Every later plan of the
+ * coordinator then starts from a checkpoint, or is a first plan, until one of these plans
+ * settles. */
 static void empty_before(struct service *s, struct run *old)
 {
     pthread_mutex_lock(&s->lock);
@@ -278,7 +280,8 @@ static enum status first_plan(struct service *s, const struct net_join *req, cha
     if (r && !ended)
         return ST_OK; /* another joiner was faster */
     if (s->cfg.self > 0 && req->generation > first.generation)
-        first.generation = req->generation; /* the generation of ps 0 */
+        /* generation that ps 0 has begun, as the request names it */
+        first.generation = req->generation;
     enum status st = planner_make_first(&first, &plan);
     if (st == ST_OK)
         st = begin_run(s, plan, NULL);

@@ -43,7 +43,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
                  req->job.n_workers, admission_max_workers(s));
         return JOIN_REFUSED;
     }
-    /* The job runs, or ran: fields that the request omits are not checked. */
+    /* The job runs or ran, so fields that the request omits are not checked. */
     if (joins) {
         full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
         full.member = 0;
@@ -199,12 +199,15 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     const char *why = NULL;
     uint64_t named = r->generation;
     int claims =
-        leads && other && behind && !r->ended; /* this generation, begun or not, is to end */
-    /* A process that lives on from another ps 0's generation was not started by mistake. */
+        /* true: this generation, whether it has begun or not, has to end */
+        leads && other && behind && !r->ended;
+    /* A joiner that lives on from another ps 0's generation was not started by mistake, so it is
+     * not judged as a rival. */
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
-    if (untold) { /* otherwise the index alone might admit the joiner in place of another member */
+    /* without this check, the joiner's index alone might admit it in place of another member */
+    if (untold) {
         why = "this server has not received generation " TERM_FMT " from ps:0 yet";
     } else if (behind) {
         why = !other  ? "this server has not reached generation " TERM_FMT " yet"
@@ -244,9 +247,10 @@ static enum rival_verdict judge_rival(const struct service *s, struct run *r, in
     return rival_judge(&r->members[rank], req->incarnation, heard_ns, clock_now_ns());
 }
 
-/* Returns true, with the reason in `why`, if the joiner mistakes this server for ps 0 of its job. A
- * worker asks ps 0 before all other servers, so a joiner that was in a generation has found ps 0.
- * For such a joiner, `why` receives the generation that it waits for at this server. */
+/* Returns true, with the reason in `why`, if the joiner wrongly assumes that this server is ps 0
+ * of its job. A worker asks ps 0 before all other servers, so a joiner that was in a generation
+ * has found ps 0. For such a joiner, `why` receives the generation that it waits for at this
+ * server. */
 static bool is_taken_for_ps0(const struct service *s, const struct net_join *req, char *why,
                              size_t why_bytes)
 {
@@ -264,8 +268,8 @@ static bool is_taken_for_ps0(const struct service *s, const struct net_join *req
     return req->generation == 0;
 }
 
-/* Judges a join: WELCOME with the rank in *rank; INIT asks for a first plan. *news is set if the
- * list of joiners or the claims changed. The caller holds the lock. */
+/* Judges a join. WELCOME: *rank is the joiner's rank; INIT: the caller has to make a first plan.
+ * *news is set if the list of joiners or the claims changed. The caller holds the lock. */
 static enum join_answer judge_join(struct service *s, const struct net_join *req, const char *peer,
                                    int *rank, int *news, struct net_join_reply *reply)
 {
@@ -539,7 +543,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
             reply->answer = try_join(s, req, peer, reply, &r, &rank);
     }
     if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
-        /* Reports a new generation to a member that has no other reason to wait. */
+        /* The reply names the new generation, for a member that waits for nothing else. */
         fill_generation(s, reply);
     if (r) {
         keep_trained_on(s, req->trained_on);

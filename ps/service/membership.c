@@ -45,9 +45,10 @@ static bool note_leaver(struct service *s, const struct net_leave *leave)
     return news;
 }
 
-/* Removes a member from its run. `complete` is the run that has all steps, or NULL. *left receives
- * a new reference to the run that the member left, or is unchanged; *rank is the member's rank
- * there. Returns true if it was the last member of its job. The caller holds the lock. */
+/* Removes a member from its run. `complete` is the run that has all steps, or NULL. *left
+ * becomes a new reference to the run that the member left, or stays unchanged; *rank becomes the
+ * member's rank in it. Returns true if the member was the last one of its job. The caller holds
+ * the lock. */
 static bool take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
                      struct run **left, int *rank)
 {
@@ -59,7 +60,8 @@ static bool take_out(struct service *s, const struct net_leave *leave, const str
     int here = m->incarnation == leave->incarnation &&
                (!leave->generation || leave->generation == r->generation);
     m->done = leave->done && (here || r == complete);
-    m->leaving = !m->done; /* even if it made steps that the servers have lost since */
+    /* true even if the member made steps that the servers have lost since then */
+    m->leaving = !m->done;
     m->failed = m->leaving && leave->error[0];
     if (!m->missing_ns)
         m->missing_ns = clock_now_ns();

@@ -47,9 +47,11 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
         p->position = checkpoint_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
-        if (f->from->job.rounding.n_bytes > 0) /* the same rounding as in the job's steps so far */
+        /* the job rounds as in the steps that it has made so far */
+        if (f->from->job.rounding.n_bytes > 0)
             p->job.rounding = f->from->job.rounding;
-        /* The first joiner was a client that does not describe its data. */
+        /* The first joiner was a client that does not describe its data, so the checkpoint's
+         * description is used. */
         if (!p->job.data.n_train)
             p->job.data = f->from->job.data;
     }
@@ -136,7 +138,7 @@ static void find_files(const struct checkpoint_manifest *m, const struct net_chu
         else
             high = mid;
     }
-    /* If the shard map is not recorded, every file may contain a part of the chunk. */
+    /* If the manifest does not record the shard map, every file may contain a part of the chunk. */
     memset(wanted, m->shard == NULL, (size_t)m->n_files);
     for (; m->shard && low < then->n_chunks && then->chunks[low].first < c->first + c->n_elems;
          low++)

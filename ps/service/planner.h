@@ -53,8 +53,9 @@ enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifes
 /* Returns the size in bytes of the parameters that the server with this number holds. */
 int64_t planner_bytes(const struct net_plan *p, int server);
 
-/* Counts the bytes of parameters, and the chunks, that move between two plans: to the server at
- * this address if `gets` is nonzero, else away from it. */
+/* Counts the chunks that move between two plans, and the bytes of their parameters: chunks that
+ * move to the server at this address if `gets` is nonzero, otherwise chunks that move away from
+ * it. */
 void planner_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
                    int gets, int64_t *bytes, int *n_chunks);
 

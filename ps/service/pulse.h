@@ -22,8 +22,9 @@ struct pulse_point {
 
 struct pulse {
     uint64_t generation;
-    int64_t highest;  /* highest step so far; -1: none */
-    int64_t moved_ns; /* time of the last new step; before any step: of the first pulse_note */
+    int64_t highest; /* highest step so far; -1: none */
+    /* time of the last new step; before the first step: time of the first pulse_note */
+    int64_t moved_ns;
     /* steps of the generation with their times, the newest first */
     struct pulse_point point[PULSE_POINTS];
     int n;
@@ -41,7 +42,7 @@ double pulse_rate(const struct pulse *p, int64_t now_ns);
 
 struct service_pace {
     double steps_per_s;
-    /* ms since the last step; if there is no job: since the service was created */
+    /* ms since the last step; without a job: ms since the service was created */
     int64_t stood_ms;
     bool is_slow; /* result of pulse_stands */
 };

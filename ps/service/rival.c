@@ -28,7 +28,8 @@ enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t h
     int open = now_ns - m->rival_first_ns >= RIVAL_OPEN_MS * MS;
     if (!spoke && !open)
         return RIVAL_WAITS;
-    m->rival_last_ns = 0; /* the first process may have died when the next request arrives */
+    /* the next request is judged like a first one, because the first process may be dead by then */
+    m->rival_last_ns = 0;
     return RIVAL_LATE;
 }
 

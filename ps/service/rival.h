@@ -11,11 +11,12 @@
 #include <stdbool.h>
 
 enum {
-    /* The first process counts as alive if it sends a piece this long after the first request of
-     * the second. The last data of a dead process cannot be in flight for so long. */
+    /* The first process counts as alive if it sends a piece this long after the second one's
+     * first request. Data that a dead process sent before its death cannot be in flight for so
+     * long. */
     RIVAL_SPOKE_MS = 10000,
     /* The first process also counts as alive if its stream is still open this long after that
-     * request: keepalive ends the stream of a dead host sooner. */
+     * request, since keepalive ends the stream of a dead host sooner. */
     RIVAL_OPEN_MS = 60000,
     /* A process that was present less than this time ago is expected back. This is longer than the
      * time between two of its joins (net/exchange/session.h) and the round trip. */

@@ -14,7 +14,7 @@ static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, 
     return checkpoint_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
 }
 
-/* Sets the numbers of updates in which the chunk's parameters had no gradient. */
+/* Sets, for each parameter of the chunk, the number of updates in which it had no gradient. */
 static enum status load_idle(const struct run_config *cfg, const struct run *r, int chunk)
 {
     int n = lacking_n_params(r->chunks, chunk);

@@ -19,17 +19,20 @@ struct member {
     uint64_t previous;    /* process whose place `incarnation` got in this generation; 0: none */
     uint64_t took_back;   /* process that regained its place from a later process; 0: none */
     uint64_t expected; /* process that was the member, or waited, before this generation; 0: none */
-    int joined;        /* the member was, or asked to be, in this or an earlier generation */
-    int known;         /* the member was in such a generation, and a log line reported it */
-    int leaving;       /* the member will leave, or left, before the job's end */
-    int failed;        /* the member left for good, with an error */
-    int done;          /* the member left after its last step */
-    int spoke;         /* the member sent a piece over some stream in this generation */
-    int came;          /* the member was welcomed in this generation, and need only send a piece */
-    uint64_t stream;   /* stream that the member last used; 0: none */
+    /* the member was, or asked to be, a member in this or an earlier generation */
+    int joined;
+    /* the member was one in an earlier generation, which a log line has reported */
+    int known;
+    int leaving;        /* the member will leave, or left, before the job's end */
+    int failed;         /* the member left for good, with an error */
+    int done;           /* the member left after its last step */
+    int spoke;          /* the member sent a piece over some stream in this generation */
+    int came;           /* the member was welcomed in this generation, and need only send a piece */
+    uint64_t stream;    /* stream that the member last used; 0: none */
     int64_t missing_ns; /* time since which the member has no stream; 0: it has one */
     int asked; /* the member asked to join after the run stopped, or for a higher generation */
-    int64_t rival_first_ns; /* first time that another process asked for its place; 0: none did */
+    /* time of the first request of another process for the member's place; 0: none asked */
+    int64_t rival_first_ns;
     int64_t rival_last_ns;
     char peer[96];
     char address[96]; /* name by which the member calls its host; may be empty */

@@ -82,7 +82,7 @@ static struct run *enter_run(struct service *s, const struct net_frame_head *hea
         service_roster_changed(s);
     if (r && net_stream_is_summed(stream))
         store_sum(r->store);
-    if (r) /* answers to a PUSH and to a PULL may be in flight for each chunk */
+    if (r) /* an answer to a PUSH and an answer to a PULL may be in flight for each chunk */
         net_stream_set_limit(stream, 2 * r->n_bytes);
     run_unref(old);
     return r;

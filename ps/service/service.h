@@ -33,7 +33,7 @@ struct service_config {
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* least pause between lines on awaited workers; 0: 5000 */
-    bool no_ticker;                  /* true: no thread logs these lines */
+    bool no_ticker;                  /* true: no thread logs the lines on awaited workers */
     const struct outer_hooks *outer; /* hooks for stores at ps 0, or with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
     int fault_keep_chunks;           /* tests: the server refuses to hand chunks on */
@@ -91,7 +91,7 @@ struct roster_entry {
     int done;           /* the member left after its last step */
     int spoke;          /* the member had a stream in this generation */
     int came;           /* the member joined in this generation, and need only send a piece */
-    int asked;          /* the process is here and asks for the next generation: this one is over */
+    int asked;          /* the process asks for the next generation, because this one is over */
     char address[96];   /* address of the member's host; may be empty */
 };
 

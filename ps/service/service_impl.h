@@ -50,7 +50,7 @@ struct service {
     int stopping;
     uint64_t claim; /* see struct generation_state */
     struct join_queue waiting;
-    /* first time that another worker than 0 asked to begin a job; 0: never */
+    /* time of the first request to begin a job by a worker other than worker 0; 0: none */
     int64_t first_asked_ns;
     struct refusals refusals;
     struct admission_formats formats; /* requests of members before there is a job */
@@ -59,7 +59,7 @@ struct service {
     uint64_t *removed; /* incarnations of members that the operator removed */
     int n_removed;
     int has_all_steps;       /* see admission_set_all_steps */
-    char closed[512];        /* reason to refuse every join; "": joins are open */
+    char closed[512];        /* reason why every join is refused; "": joins are open */
     struct late_total *late; /* [n_late] members' totals of the job's earlier generations */
     int n_late;
     struct pulse pulse;

@@ -46,7 +46,8 @@ struct fetching {
 
     /* Fields for the present holder. */
     const char *from;
-    /* numbers of chunks: to request; of those, here already; arrived in this run */
+    /* number of chunks to request; of these, chunks that are here already; chunks that arrived
+     * in this run */
     int n, n_here, n_new;
     double mb, mb_here;
     int64_t line_ns; /* time of the next line */

@@ -32,9 +32,10 @@ struct wait_line {
     int64_t begin_ns, next_ns;                       /* start of the wait; time of its next line */
 };
 
-/* Returns true if a line about the wait for `whom` is due, and schedules the next one. Another list
- * of names or the first refusal of one of them is due at once. The thread looks every wait_ns;
- * *seconds becomes the age of the wait. */
+/* Returns true if a line about the wait for `whom` is due, and schedules the next one. If the
+ * list of names changes, or the server first refuses a worker of the list, a line is due at
+ * once. The thread calls this function every wait_ns. *seconds becomes the duration of the wait
+ * so far. */
 static bool is_due(struct wait_line *l, int64_t wait_ns, const char *whom, bool is_refused,
                    int64_t *seconds)
 {
@@ -54,8 +55,8 @@ static bool is_due(struct wait_line *l, int64_t wait_ns, const char *whom, bool 
     return true;
 }
 
-/* Adds the refusal of a worker, since the operator who waits for it may not have seen it. The
- * caller holds the lock. */
+/* Adds the last refusal of a worker to the line, since the operator who waits for the worker may
+ * not have seen it. The caller holds the lock. */
 static void add_refusal(struct names *l, const struct service *s, int member)
 {
     const struct refusal *r = refusals_find(&s->refusals, member);
@@ -105,7 +106,7 @@ static bool name_absent(struct service *s, struct run *r, struct names *l)
         else if (m->leaving && m->missing_ns)
             add_name(l, s, index, ", which left");
     }
-    /* no worker is named in the flags, so any worker may join */
+    /* the flags name no worker, so any worker may join: the line reports the latest refusals */
     for (int i = 0; n == 0 && i < s->refusals.n; i++)
         add_refusal(l, s, s->refusals.refusal[i].member);
     pthread_mutex_unlock(&s->lock);
@@ -119,7 +120,7 @@ static void log_missing(struct service *s, struct run *r, int64_t wait_ns, struc
     struct names absent = {.n = 0}, late = {.n = 0};
     int64_t step = 0, seconds;
     if (!r && s->cfg.self > 0)
-        return; /* this server waits for ps 0, which logs the workers that it waits for */
+        return; /* ps 0 logs the workers that it waits for, and this server waits only for ps 0 */
     if (name_absent(s, r, &absent)) {
         snprintf(whom, sizeof whom, "waiting for %s to join",
                  absent.n ? absent.text : "the first worker");

@@ -40,9 +40,10 @@ void aggregate_free(struct aggregate *a)
 float aggregate_limit(const struct aggregate *a, float weight)
 {
     double times = (double)weight * a->n_members;
-    if (a->may_overflow || (a->n_members == 1 && weight == 1)) /* nothing is added or multiplied */
+    /* no addition or multiplication can overflow, or the reader of the sum checks it */
+    if (a->may_overflow || (a->n_members == 1 && weight == 1))
         return FLT_MAX;
-    /* The limit is half of the exact bound, since partial sums are rounded. */
+    /* The limit is half of the exact bound, since the rounding of partial sums may enlarge them. */
     return (float)(FLT_MAX / (times > 1 ? times : 1) / 2);
 }
 
@@ -76,7 +77,7 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
             values = decoded;
         }
         add_floats(r, first + at, values, now);
-        /* checked after the addition, since the block is in cache now */
+        /* the values are checked after the addition, because they are in the cache then */
         size_t bad = r->is_first ? finite_first_above(r->dtype, block, now, r->limit) : now;
         if (bad < now)
             r->bad = first + at + bad;
@@ -84,8 +85,8 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
 }
 
 /* Adds a payload to the sum. If the addition overwrites an older sum, the elements are checked
- * while they are added; otherwise they are checked first, as an addition cannot be undone. Returns
- * SIZE_MAX, or the first element above the limit. */
+ * after they were added; otherwise they are checked before, because an addition to a sum in use
+ * cannot be undone. Returns the first element above the limit, or SIZE_MAX. */
 static size_t add_next(struct aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
@@ -97,7 +98,8 @@ static size_t add_next(struct aggregate *a, const struct net_payload *payload, f
     return r.bad;
 }
 
-/* payload NULL: the contribution has no payload. */
+/* Counts the contribution of the next member and adds its payload to the sum. payload NULL: the
+ * contribution has no payload. */
 static size_t take_next(struct aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
@@ -116,15 +118,15 @@ static void add_copies_in_turn(struct aggregate *a)
         struct aggregate_copy *p = &a->parked[a->next];
         struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
-        /* the copy was checked on arrival */
+        /* the elements of the copy were checked on arrival */
         take_next(a, p->empty ? NULL : &payload, p->weight, 1);
         buf_unref(p->copy);
         p->copy = NULL;
     }
 }
 
-/* Lists the contributions that are not in the sum, once all have arrived. They stay where they
- * are. */
+/* Lists the contributions that are not in the sum, once all have arrived. Their payloads are not
+ * moved. */
 static void list_terms(struct aggregate *a, const struct aggregate_term *from, bool is_empty)
 {
     a->n_terms = 0;
@@ -179,9 +181,9 @@ bool aggregate_may_lack(const struct aggregate *a, float weight, const uint8_t *
     return lacking && (a->lacks || !a->weighted);
 }
 
-/* Keeps only the marks of gradients that this contribution lacks, too. Writes the marks to
- * `unused`, so that the caller of aggregate_add can restore the struct to its state before the last
- * contribution. */
+/* Keeps those marks of missing gradients that this contribution has, too. Writes the result to
+ * `unused`, so that the caller of aggregate_add can restore the struct to its state before the
+ * last contribution. */
 static void note_lacking(struct aggregate *a, float weight, const uint8_t *lacking)
 {
     a->lacks = aggregate_may_lack(a, weight, lacking);

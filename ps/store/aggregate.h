@@ -34,18 +34,20 @@ struct aggregate {
     size_t n;          /* elements */
     int n_params;      /* parameters of the chunk */
     float *sum;        /* [n]; meaningful while next > 0 */
-    int next;          /* member whose turn it is; earlier members are in the sum */
-    int n_counted;     /* contributions in the sum or waiting */
-    double weight;     /* total of the contributions whose turn has passed */
-    bool summed;       /* the sum has a contribution with a payload */
-    bool weighted;     /* a contribution of weight above 0 was counted */
-    bool lacks;        /* all contributions of weight above 0 lack the gradient of a parameter */
-    /* lacking: marks of these gradients, if `lacks`; unused: buffer for the next marks */
+    /* member whose contribution is added next; those of earlier members are in the sum */
+    int next;
+    int n_counted; /* contributions in the sum or waiting */
+    double weight; /* total of the contributions whose turn has passed */
+    bool summed;   /* the sum has a contribution with a payload */
+    bool weighted; /* a contribution of weight above 0 was counted */
+    bool lacks;    /* all contributions of weight above 0 lack the gradient of a parameter */
+    /* lacking: marks of the gradients that all contributions lack, if `lacks`; unused: buffer
+     * for the next such marks */
     uint8_t *lacking, *unused;
     int64_t since_ns;              /* time of this step's first contribution */
     struct aggregate_copy *parked; /* [n_members] */
-    /* Once all arrived: the contributions with a payload that are not in the sum, see ps_update.
-     * They borrow the payload passed to add, or the copies. */
+    /* Once all contributions have arrived: those that have a payload and are not in the sum; see
+     * ps_update. They refer to the payload that was passed to aggregate_add, or to copies. */
     struct ps_term *terms; /* [n_members] */
     int n_terms, arrived;
 };
@@ -54,14 +56,15 @@ struct aggregate {
  * may_overflow. */
 enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf);
 void aggregate_free(struct aggregate *a);
-/* Returns the largest accepted magnitude in a contribution of this weight: if every member sends as
- * much, the sum is still finite. */
+/* Returns the largest magnitude that is accepted in a contribution of this weight: even if every
+ * member sends values of this size, the sum is finite. */
 float aggregate_limit(const struct aggregate *a, float weight);
 struct aggregate_term {
     int member;
     const struct net_payload *payload;
     float weight;
-    const uint8_t *lacking; /* marks of the gradients that it lacks; NULL: it has all */
+    /* marks of the gradients that the contribution lacks; NULL: it has all */
+    const uint8_t *lacking;
 };
 /* Counts a contribution of n elements that has not been counted yet. ST_INVALID: an element is not
  * finite, or above the limit; *bad is the first one. After ST_INVALID and ST_NOMEM nothing has

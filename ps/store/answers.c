@@ -81,7 +81,8 @@ void answer_set_unchanged(const struct store *s, int64_t number, struct store_an
 enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number)
 {
     int changes =
-        /* A change is relative to the version before, which the receiver must have. */
+        /* A change is relative to the previous version, so a receiver without that version needs
+         * the value itself. */
         dtype_block(c->version_dtype) > 1;
     return changes && number != step + 1 ? DTYPE_F32 : c->version_dtype;
 }
@@ -155,7 +156,7 @@ void answer_defer(struct chunk_state *c, const struct arrival *a)
     w->push_ns = a->now_ns;
 }
 
-/* Withholds an answer whose version is not sent yet: the answer follows later. */
+/* Withholds an answer with a version that must not be sent yet: the member is answered later. */
 static void withhold_answer(const struct store *s, struct chunk_state *c, const struct arrival *a,
                             struct store_answer *answer)
 {
@@ -204,8 +205,9 @@ struct target {
     uint64_t samples;
     uint64_t incarnation, from;
     enum piece_kind kind;
-    /* WHOLE: the value in fp32, while versions have another format; KEPT: a report that the version
-     * is unchanged; PLACED: a report that the member has it; NOTHING: no version */
+    /* form of the answer. WIRE: the version's wire form; WHOLE: the value in fp32, while
+     * versions have another format; KEPT: a report that the version is unchanged; PLACED: a
+     * report that the member's values have the version; NOTHING: no version */
     enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_PLACED, GIVE_NOTHING, N_GIVES } give;
 };
 

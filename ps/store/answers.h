@@ -25,10 +25,10 @@ bool answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t numb
 void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer);
 /* Returns the format in which the sender of a push on version `step` receives version `number`. */
 enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number);
-/* Marks the push's sender as waiting; the sender is answered once an answer is due. */
+/* Records that the sender of the push waits; it is answered once an answer is due. */
 void answer_defer(struct chunk_state *c, const struct arrival *a);
-/* Completes *answer, which the handling of the piece has set, before it is sent: withholds a
- * version that is not to be sent yet, or adds the samples. */
+/* Completes *answer, which was set while the piece was handled, before it is sent: withholds a
+ * version that must not be sent yet, or adds the samples. */
 void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                   struct store_answer *answer);
 /* Answers TAKEN (the sender may reuse its buffer) if the sender of a push requests that and still

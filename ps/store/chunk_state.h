@@ -30,8 +30,8 @@
 
 enum chunk_pending {
     CHUNK_PENDING_NONE,
-    /* The chunk has its sum, `squares` (its term of the norm), and the buffers of the next
-     * version. */
+    /* The chunk has the sum of the contributions, `squares` (its part of the squared norm), and
+     * the buffers of the next version. */
     CHUNK_PENDING_NORM,
     CHUNK_PENDING_UPDATE, /* lockstep: the pass that makes the next version is under way */
     CHUNK_PENDING_OUTER,  /* the next version is computed, and waits for outer_adopt */
@@ -90,12 +90,14 @@ struct store {
     _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */
     _Atomic bool *left;            /* [n_members] the member has left at some time; never cleared */
     _Atomic bool hold_last;        /* the last version is made, but not sent in answer to pushes */
-    _Atomic bool sends_rebase;     /* true once all chunks are stopped, and no update reads input */
-    _Atomic bool is_stopped;       /* true once all members that waited then are answered, too */
-    _Atomic bool sums;             /* a member needs the versions' checksums */
-    _Atomic int n_restarts;        /* members that joined again without having left */
-    _Atomic int n_updates;         /* updates under way; each begins under its chunk's lock */
-    pthread_mutex_t updates_lock;  /* guards the end of each update */
+    /* true once all chunks are stopped, and no update reads a contribution any more */
+    _Atomic bool sends_rebase;
+    /* true once the members that waited when the store was stopped are answered, too */
+    _Atomic bool is_stopped;
+    _Atomic bool sums;            /* a member needs the versions' checksums */
+    _Atomic int n_restarts;       /* members that joined again without having left */
+    _Atomic int n_updates;        /* updates under way; each begins under its chunk's lock */
+    pthread_mutex_t updates_lock; /* guards the end of each update */
     pthread_cond_t updates_ended;
 };
 
@@ -103,7 +105,7 @@ struct store {
 struct arrival {
     const struct net_frame_head *head;
     const struct net_piece *piece;
-    const uint8_t *lacking; /* the piece's marks; NULL: none */
+    const uint8_t *lacking; /* marks of the gradients that the piece lacks; NULL: none */
     uint64_t from;          /* number of the stream */
     int64_t now_ns;
 };

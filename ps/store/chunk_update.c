@@ -81,7 +81,8 @@ static void prepare(struct store *s, struct chunk_state *c, const struct buf *ba
     };
     struct ps_update_params *params = &c->update.params;
     set_params(s, c, params);
-    bool is_one = c->n_params == 1 && !params->lacking; /* the parameter may have several chunks */
+    /* the chunk has elements of one parameter, which may also have other chunks */
+    bool is_one = c->n_params == 1 && !params->lacking;
     if (is_one && params->idle)
         params->since += params->idle[0];
     if (!averages)
@@ -96,7 +97,7 @@ static size_t run(struct store *s, struct chunk_state *c, bool has_turn, uint32_
 {
     struct ps_update *u = &c->update.pass;
     int64_t begin = trace_begin();
-    /* has_turn: all cores are busy with other work */
+    /* has_turn: all cores are busy with other work, so no other thread can help */
     u->threads = has_turn ? NULL : s->cfg.threads;
     size_t bad = ps_update_run(u, crc);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
@@ -110,7 +111,8 @@ static void note_results(struct chunk_state *c, struct chunk_version *next)
 {
     const struct ps_update *u = &c->update.pass;
     count_idle(c, next);
-    if (u->sum || u->n_terms > 0) /* otherwise the new version equals the version before */
+    /* false: the new version equals the version before, which was checked */
+    if (u->sum || u->n_terms > 0)
         diverged_note(c, u->not_finite);
 }
 
@@ -120,7 +122,7 @@ size_t chunk_update_run(struct store *s, struct chunk_state *c, const struct buf
     const struct ps_term *came = c->sum.arrived >= 0 ? &c->sum.terms[c->sum.arrived] : NULL;
     size_t bad = SIZE_MAX;
     prepare(s, c, base, 1, next);
-    /* the pass overwrites the slots in place */
+    /* The pass overwrites the slots in place, so the contribution is checked before. */
     if (next->slots && next->slots == c->present.slots && came)
         bad = payload_first_above(&came->payload, c->sum.dtype, c->n, came->limit);
     if (bad == SIZE_MAX)

@@ -1,7 +1,7 @@
 /* ps/store/clip.c - see chunk_state.h: clips by the norm, in lockstep. A chunk that has all
  * contributions of a step waits until every chunk of the model has, here and on the other servers.
  * Then the norm of the step's mean gradient is complete, the same number everywhere, and all
- * versions are made. The thread that adds the last chunk's term begins the updates.
+ * versions are made. The thread that adds the last chunk's sum of squares begins the updates.
  * Locks:   a chunk's, the norm's; never both. */
 #include "kernels/vector/clip.h"
 #include "base/log.h"
@@ -31,7 +31,8 @@ static void finish_all(struct store *s, int64_t step)
     }
 }
 
-/* Sends this server's terms of the norm to the other servers before it makes its own versions. */
+/* Sends the sums of squares of this server's chunks to the other servers, then makes this
+ * server's versions if the norm is complete. */
 static void act(struct store *s, int64_t step, int news)
 {
     int n = 0;

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two threads may stop a store at once: each of them finds all chunks stopped, and no update under
- * way, when it returns. */
+/* Two threads may stop a store at the same time: when either returns, all chunks are stopped and
+ * no update is under way. */
 void handover_stop(struct store *s)
 {
     for (int i = 0; i < s->n_owned; i++) {
@@ -114,8 +114,8 @@ static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t ve
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Uses the value by reference unless it is in a shared-memory segment: the members of this store
- * have another segment open. */
+/* Uses the value by reference, unless it is in a shared-memory segment: the members of this
+ * store have a different segment open. */
 static enum status adopt_value(struct store *s, struct chunk_state *c, struct buf *value,
                                struct chunk_version *v)
 {

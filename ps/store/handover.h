@@ -29,10 +29,11 @@ enum status handover_take(struct store *s, int chunk, int64_t step, struct hando
  * piece. ST_NOMEM. */
 enum status handover_give(struct store *s, int chunk, const struct handover_chunk *t);
 
-/* A chunk of another server, which handover_copy copies. ST_PROTOCOL: it does not fit the chunk. */
+/* A chunk that another server has sent, and that handover_copy copies. ST_PROTOCOL: it does not
+ * fit this server's chunk. */
 struct handover_copied {
     int64_t version;
-    const float *value, *slots; /* slots: one after the other */
+    const float *value, *slots; /* slots: all slots, one after the other */
     size_t n_value, n_slots;    /* number of floats in each */
     const uint64_t *samples;    /* see handover_chunk */
     size_t n_samples;

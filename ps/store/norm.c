@@ -8,7 +8,8 @@ struct step {
     int64_t step; /* -1: none yet */
     int n_missing, n_own_missing;
     uint8_t *known; /* [n_chunks] */
-    /* [n_chunks] terms of all chunks; [n_own] copy of the terms of this server's chunks */
+    /* square: [n_chunks] sum of squares of each chunk; own: [n_own] copy of those of this
+     * server's chunks */
     double *square, *own;
 };
 
@@ -77,7 +78,7 @@ static struct step *find(struct ps_norm *n, int64_t step)
     return step == s->step ? s : NULL;
 }
 
-/* Sets a chunk's term. The caller holds the lock. */
+/* Sets a chunk's sum of squares, its part of the norm. The caller holds the lock. */
 static void put(const struct ps_norm *n, struct step *s, int chunk, double square, int *news)
 {
     if (s->known[chunk])

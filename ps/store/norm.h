@@ -1,7 +1,7 @@
 /* ps/store/norm.h - the norm of a step's mean gradient over all chunks of the model on all servers.
- * It collects each chunk's term of the sum of squares, and records which terms are missing. The
- * terms are added in the order of the chunks, so that the bits of the sum depend neither on the
- * shard map nor on the order of arrival.
+ * It collects the sum of squares of each chunk, and records which sums are missing. The sums are
+ * added in the order of the chunks, so that the bits of the total depend neither on the shard map
+ * nor on the order of arrival.
  *
  * Two steps are kept: a server may be one step ahead of another whose norm is incomplete.
  * Owns:    two values for each chunk of the model.
@@ -18,19 +18,19 @@ enum status ps_norm_create(int n_chunks, const int *server, int self, struct ps_
 void ps_norm_destroy(struct ps_norm *n); /* NULL is fine. */
 
 enum {
-    NORM_OWN = 1, /* the terms of all chunks of this server are set */
-    NORM_ALL = 2  /* the terms of all chunks are set */
+    NORM_OWN = 1, /* the sums of all chunks of this server are set */
+    NORM_ALL = 2  /* the sums of all chunks are set */
 };
-/* Sets the term of a chunk of this server at step `step`, or the n_squares terms of another
- * server's chunks, in the order of the chunks. *news receives the NORM_ events that this caused. A
- * repeated term, or a term of a step that is no longer kept, changes nothing. */
+/* Sets the sum of squares of a chunk of this server at `step`, or the n_squares sums of another
+ * server's chunks, in the order of the chunks. *news receives the NORM_ events that this caused.
+ * A repeated sum, or a sum of a step that is no longer kept, changes nothing. */
 void ps_norm_put(struct ps_norm *n, int64_t step, int chunk, double square, int *news);
 enum status ps_norm_put_server(struct ps_norm *n, int64_t step, int server, const double *square,
                                int n_squares, int *news);
-/* Returns this server's terms of the sum of squares, in the order of its chunks. Valid after
+/* Returns the sums of squares of this server's chunks, in the order of the chunks. Valid after
  * NORM_OWN, until the step after next. */
 const double *ps_norm_own(struct ps_norm *n, int64_t step, int *n_own);
-/* Returns the sum of squares. Valid after NORM_ALL, until the step after next. */
+/* Returns the sum of squares of all chunks. Valid after NORM_ALL, until the step after next. */
 double ps_norm_squares(struct ps_norm *n, int64_t step);
 
 #endif

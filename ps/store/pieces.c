@@ -53,8 +53,8 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
     return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
 }
 
-/* Returns true if the piece has no marks of gradients that it lacks, or may have such marks, and
- * copies them to `lacking`; otherwise *answer contains the reason. */
+/* Returns true if the piece may have its marks of missing gradients, which are copied to
+ * `lacking`, or has no marks; otherwise *answer contains the reason. */
 static bool check_lacking(const struct store *s, const struct chunk_state *c,
                           const struct net_piece *piece, uint8_t lacking[LACKING_MAX_BYTES],
                           struct store_answer *answer)
@@ -84,7 +84,7 @@ static bool check_lacking(const struct store *s, const struct chunk_state *c,
 }
 
 /* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason.
- * lacking: the piece's marks; NULL: none. */
+ * lacking: the piece's marks of missing gradients; NULL: none. */
 static bool check_content(const struct store *s, const struct chunk_state *c,
                           const struct net_piece *piece, const uint8_t *lacking,
                           struct store_answer *answer)
@@ -111,7 +111,8 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
         answer_refuse(answer, "chunk %" PRIu32 ": the job has no averages (ema_decay)",
                       piece->chunk);
     else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
-             !(isnormal(piece->weight) && piece->weight > 0)) /* the mean divides by it */
+             /* not a positive normal number, by which the mean could be divided */
+             !(isnormal(piece->weight) && piece->weight > 0))
         answer_refuse(answer, "chunk %" PRIu32 ": weight %g must be 0, or finite and at least %g",
                       piece->chunk, (double)piece->weight, (double)FLT_MIN);
     else if (piece->kind == PIECE_PUSH && !optim_factor_ok(piece_rate(piece)))
@@ -147,8 +148,9 @@ static bool check_zeros(const struct store *s, const struct chunk_state *c,
     return k < 0;
 }
 
-/* Returns the chunk of the piece, if the piece fits it and its sender may send, and copies its
- * marks to `lacking`. Otherwise it returns NULL, and *answer contains the reason. */
+/* Returns the chunk of the piece, and copies the piece's marks of missing gradients to
+ * `lacking`, if the piece fits the chunk and its sender may send. Otherwise returns NULL, and
+ * *answer contains the reason. */
 static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
                                           const struct net_piece *piece,
                                           uint8_t lacking[LACKING_MAX_BYTES],
@@ -184,8 +186,8 @@ static void answer_present(const struct store *s, struct chunk_state *c, const s
         answer_set_version(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
 }
 
-/* Returns the version that the contribution was computed on, if it was sent to this member and a
- * newer version exists. */
+/* Returns the version that the contribution was computed on, if this version was sent to the
+ * member and a newer version exists. */
 static const struct buf *base_of(const struct store *s, const struct chunk_state *c,
                                  const struct waiter *w, int64_t step)
 {
@@ -218,10 +220,10 @@ static bool agree_on_rate(const struct store *s, struct chunk_state *c, const st
     return true;
 }
 
-/* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp when
- * the slower members are near enough. If each contribution makes a version, the mean has one term,
- * so the weight has no effect unless it is 0, the weight of a sender that skipped. Returns true if
- * there is a new version. */
+/* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp
+ * when the slower members are near enough. If each contribution makes a version, the mean is
+ * that contribution, so the weight has no effect unless it is 0, the weight of a sender that
+ * skipped. Returns true if there is a new version. */
 static bool count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
                        struct store_answer *answer)
 {

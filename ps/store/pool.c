@@ -14,7 +14,7 @@ struct shelf {
     int n_idle;
     /* offset of the first buffer in the segment; bytes from one buffer to the next */
     size_t offset, stride;
-    /* number of places in the segment; number of places in use; lock guards n_made */
+    /* number of places in the segment; number of places that were ever used; lock guards n_made */
     int n_places, n_made;
 };
 
@@ -65,7 +65,8 @@ static void put_back(struct buf *b, void *ctx)
     struct ps_pool *pool = s->pool;
     struct buf *surplus = b;
     bool is_shared =
-        b->shared != 0; /* another thread may use or free b once the lock is released */
+        /* shared is read before the unlock: after it, another thread may use or free b */
+        b->shared != 0;
     pthread_mutex_lock(&s->lock);
     int open = !atomic_load(&pool->closed);
     if (open && b->shared && s->n_idle == pool->keep)

@@ -1,5 +1,6 @@
-/* ps/store/samples.c - see samples.h. At most as many batches are in hand or to reassign as the job
- * ever had members at the same time: a new batch begins only when no batch is left to reassign. */
+/* ps/store/samples.c - see samples.h. The number of batches that are in hand or have to be
+ * assigned again is at most the largest number of members that the job had at one time, because
+ * a new batch begins only when no batch has to be assigned again. */
 #include "ps/store/samples.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,8 +10,9 @@ struct ps_samples {
     uint64_t batch, next; /* number of samples of a batch; first sample that was never assigned */
     int n_members;
     uint64_t *in_hand;       /* [n_members] 1 + the first sample of a member's batch; 0: no batch */
-    int *counted, n_counted; /* members whose batches make the next version */
-    uint64_t *again;         /* batches to reassign, ascending */
+    int *counted, n_counted; /* members whose batches the next version contains */
+    /* first samples of the batches that have to be assigned again, ascending */
+    uint64_t *again;
     size_t n_again, at;
 };
 

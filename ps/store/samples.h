@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Limits of a list: its length, and the numbers in it. */
+/* Limits of a list of samples: its length, and the largest number in it. */
 enum { SAMPLES_MAX_LIST = 1 << 13 };
 #define SAMPLES_MAX ((uint64_t)1 << 62)
 

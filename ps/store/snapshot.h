@@ -17,7 +17,7 @@ struct snapshot_chunk {
     int64_t version;   /* step, or a later one if chunks advance independently */
     struct buf *value; /* NULL: not held yet */
     struct buf *slots; /* slots, one after the other; NULL: none */
-    struct buf *idle;  /* field of struct chunk_version; NULL: none */
+    struct buf *idle;  /* counts of idle updates, as in struct chunk_version; NULL: none */
     uint64_t *samples; /* samples of the model's first chunk at that time (samples.h); else NULL */
     size_t n_samples;
 };

@@ -68,7 +68,7 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
     c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
-    /* the check of the norm detects an overflow */
+    /* an overflow of the sum is found when the norm is checked */
     c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED;
     return aggregate_init(&c->sum, s->pool, c->shelf);
 }

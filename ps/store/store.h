@@ -38,7 +38,8 @@ struct store_answer {
     struct buf *payload; /* sent as a whole; NULL: no payload */
     enum dtype dtype;    /* format of the payload */
     uint32_t crc32c;     /* checksum of the payload */
-    bool replaced; /* REFUSED: only the stream ends, since another process has this one's place */
+    /* REFUSED: the stream ends without an error, since another process has this one's place */
+    bool replaced;
     size_t placed; /* bytes of the version that the receiver's values have, instead of a payload */
     uint64_t samples; /* 1 + the first sample of the receiver's next step; 0: not reported */
     const char *why;  /* REFUSED: points to static text or into `text` */
@@ -53,8 +54,8 @@ struct store_config {
     int n_members;               /* 0: job->n_workers; another number if members joined or left */
     const int *member; /* members' indices for log lines, by rank; borrowed; NULL: 0, 1, ... */
     uint64_t generation;
-    /* If chunks advance independently: first sample to assign (samples.h), unless the chunks bring
-     * a list. */
+    /* If chunks advance independently: first sample to assign (samples.h), unless the source of
+     * the chunks has a list of samples. */
     uint64_t position;
     int64_t max_bytes;                /* limit on the memory that create allocates */
     const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */
@@ -67,7 +68,7 @@ struct store_config {
     bool hold_last;                  /* handover_hold_last from the start */
     const struct outer_hooks *outer; /* hooks of a region (outer.h); borrowed; NULL: no region */
     bool shared_memory;              /* members on this host can read the versions' memory */
-    /* turns of updates on the cores, if members on this host use all cores; NULL: none */
+    /* turns of updates on the cores, needed if members on this host use all cores; NULL: none */
     struct core_turns *turns;
     /* threads that make updates; borrowed; NULL: each update has one thread */
     struct thread_pool *threads;
@@ -91,8 +92,8 @@ void store_admit(struct store *s, int member, uint64_t incarnation);
  * nothing in other modes. */
 void store_leave(struct store *s, int member);
 
-/* Adds checksums to later answers. At first answers have none, since members on this host, and
- * those by TLS, need none. */
+/* Adds checksums to later answers. At first answers have none, because members on this host, and
+ * members that connect by TLS, need no checksum. */
 void store_sum(struct store *s);
 
 /* Handles one piece. `from` is the caller's number for its stream; if a piece is repeated, the
@@ -135,7 +136,8 @@ bool handover_is_stopped(const struct store *s);
  * chunks; *step is the lowest of their steps. */
 int store_missing(struct store *s, int64_t since_ns, int *missing, int64_t *step);
 
-/* Returns the record of members that the steps waited for; valid as long as the store. */
+/* Returns the record of the members that training waited for, step by step; it is valid as long
+ * as the store. */
 const struct stragglers *store_stragglers(const struct store *s);
 
 /* Returns a new reference to a chunk's present version; NULL: not owned, or no version yet. */

@@ -21,8 +21,8 @@ struct late_step {
 };
 
 struct late_total {
-    int64_t times;   /* number of steps in which the member was the last one */
-    double seconds;  /* total wait of the other members for it */
+    int64_t times;   /* number of steps in which this member's contribution was the last one */
+    double seconds;  /* total time that other members waited for this member */
     int64_t skipped; /* contributions of weight 0, in any mode */
 };
 

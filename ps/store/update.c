@@ -20,16 +20,16 @@ struct pass {
     size_t bad, not_finite;
 };
 
-/* Adds the last term, whose n elements begin at src, to the block's gradient: sets r->sum,
- * r->weight and r->others. The gradient is read in place or written to `sum`, which may already
- * contain r->others. */
+/* Adds the last contribution of the list, whose n elements begin at src, to the block's
+ * gradient: sets r->sum, r->weight and r->others. The gradient is read in place or written to
+ * `sum`, which may already contain r->others. */
 static void add_last(const struct ps_update *u, size_t first, const void *src, struct optim_run *r,
                      float *sum)
 {
     float weight = u->terms[u->n_terms - 1].weight;
     int clips = r->others && u->step.clip > 0;
     if (!u->base && u->param->rule == PARAM_TRAINED && !clips) {
-        r->sum = src; /* the optimizer adds this term while it reads */
+        r->sum = src; /* the optimizer adds this contribution while it reads */
         r->weight = weight;
         return;
     }
@@ -44,8 +44,8 @@ static void add_last(const struct ps_update *u, size_t first, const void *src, s
     r->others = NULL;
 }
 
-/* Returns the k-th term's n elements from `first` on, as floats. src is the address of these
- * elements if the term is `arrived`. */
+/* Returns n elements of the k-th contribution from `first` on, as floats. If this contribution
+ * is `arrived`, src is the address of these elements. */
 static const void *term_block(const struct ps_update *u, int k, size_t first, const void *src,
                               size_t n, float *decoded)
 {
@@ -58,7 +58,7 @@ static const void *term_block(const struct ps_update *u, int k, size_t first, co
     return decoded;
 }
 
-/* Returns the earlier sum plus all terms but the last, or NULL if there is neither. */
+/* Returns the earlier sum plus all contributions but the last, or NULL if there is neither. */
 static const float *add_first(const struct ps_update *u, size_t first, const void *src, size_t n,
                               float *sum)
 {
@@ -80,7 +80,7 @@ static size_t last_slot(const struct ps_update *u, size_t first)
     return (size_t)(u->n_slots - 1) * u->n + first;
 }
 
-/* A run of elements of one parameter, from `first` of the chunk on. */
+/* Consecutive elements of one parameter, from element `first` of the chunk on. */
 struct part {
     int param; /* index among the chunk's parameters */
     size_t first, n;
@@ -115,8 +115,8 @@ static bool next_part(const struct ps_update_params *p, size_t first, size_t n, 
     return true;
 }
 
-/* Sets the rounding residuals of the parameters that keep their value: to 0 if from is NULL, else
- * to those of the block in `from`. */
+/* Sets the rounding residuals of the parameters that keep their value: to 0 if `from` is NULL,
+ * otherwise to their residuals in the block `from`. */
 static void set_residuals(const struct ps_update *u, size_t first, size_t n, const float *from)
 {
     struct part part = {.n = 0};
@@ -232,7 +232,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
     if (p->sums)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
-    /* checked last, since the block is in cache now */
+    /* the value is checked last, because the block is in the cache now */
     size_t not_finite = finite_first_bad(DTYPE_F32, value, n);
     if (not_finite < n && p->not_finite == SIZE_MAX)
         p->not_finite = first + not_finite;
@@ -267,7 +267,7 @@ static void keep_version(const struct ps_update *u)
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
     for (size_t i = 0; dtype_block(u->wire_dtype) > 1 && i < u->n; i++)
-        u->value[i] += 0.0f; /* the same result as the addition of a zero change: -0 becomes 0 */
+        u->value[i] += 0.0f; /* this adds a zero change, with its effect on bits: -0 becomes 0 */
     if (n_slots > 0 && u->new_slots != u->slots)
         vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
     if (u->wire && dtype_block(u->wire_dtype) > 1)
@@ -276,7 +276,7 @@ static void keep_version(const struct ps_update *u)
         dtype_encode(u->wire_dtype, u->wire, u->value, u->n);
 }
 
-/* Makes the sum the only term, with a weight of 1. */
+/* Makes the sum the only contribution of the list, with a weight of 1. */
 static void use_sum(struct ps_update *u)
 {
     u->whole =

@@ -31,7 +31,7 @@ struct ps_update_params {
     int64_t first; /* element offset of the chunk in the flat block of all parameters */
     /* marks of the parameters that keep their value (lacking.h); NULL: none */
     const uint8_t *lacking;
-    /* [n] numbers of updates in which the parameter had no gradient; NULL: none */
+    /* [n] for each parameter, the number of updates in which it had no gradient; NULL: all are 0 */
     const uint64_t *idle;
     const struct optim_config *optim;
     uint64_t step, since; /* arguments of optim_begin_scaled; `since` without the idle updates */
@@ -73,10 +73,11 @@ struct ps_update {
      * the one before. */
     _Atomic size_t not_finite;
 
-    /* Set by ps_update_begin, for the functions of this file. */
-    const char *src; /* elements of the first term that are read in place; NULL: there are none */
+    /* Fields that ps_update_begin sets for the functions of update.c. */
+    /* elements of the first contribution of the list that are read in place; NULL: none */
+    const char *src;
     _Atomic size_t bad;
-    struct ps_term whole; /* the sum, used as the only term */
+    struct ps_term whole; /* the sum, used as the only contribution */
 };
 
 /* Prepares the pass; the struct must stay at its address from now on. Returns the number of parts

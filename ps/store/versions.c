@@ -36,7 +36,7 @@ static enum status take_slots(struct store *s, const struct chunk_state *c, stru
                         slots);
 }
 
-/* Leaves *v empty after ST_NOMEM. */
+/* Leaves *v empty if it returns ST_NOMEM. */
 enum status version_reserve(struct store *s, const struct chunk_state *c, struct chunk_version *v)
 {
     enum dtype dtype = c->version_dtype;
@@ -125,7 +125,8 @@ static void make_version(struct store *s, struct chunk_state *c, const struct ch
         c->previous.slots = NULL;
     }
     c->version++;
-    if (gives_samples(s, c)) /* counted before a snapshot lists the samples */
+    /* the contribution is counted here, before a snapshot lists the samples */
+    if (gives_samples(s, c))
         ps_samples_made(s->samples);
     if (c->snapshot)
         snapshot_chunk_changed(c);

@@ -11,9 +11,10 @@ struct contribution {
     int slot; /* number of this contribution among those of the version */
     const struct net_payload *payload;
     float weight;
-    const uint8_t *lacking; /* marks of the gradients that it lacks (lacking.h); NULL: it has all */
-    /* Version that the contribution was computed on, to compensate its delay; NULL: none, or the
-     * present one. */
+    /* marks of the gradients that the contribution lacks (lacking.h); NULL: it has all */
+    const uint8_t *lacking;
+    /* Version that the contribution was computed on, by which its delay is compensated; NULL: no
+     * compensation, or the present version. */
     const struct buf *base;
     int64_t now_ns;
 };
@@ -23,9 +24,9 @@ struct contribution {
  * summed. After ST_INVALID and ST_NOMEM nothing has changed. */
 enum status version_contribute(struct store *s, struct chunk_state *c,
                                const struct contribution *from, int *made, size_t *bad);
-/* Begins the update of a chunk that waits for the norm of step `step`, from `factor` times the mean
- * gradient; factor 0: the version equals the one before. Returns false if the chunk does not wait
- * for that norm, or is stopped. */
+/* Begins the update of a chunk that waits for the norm of step `step`. The update uses `factor`
+ * times the mean gradient; if factor is 0, the new version equals the version before. Returns
+ * false if the chunk does not wait for that norm, or is stopped. */
 bool version_begin_clipped(struct store *s, struct chunk_state *c, int64_t step, double factor);
 /* Makes the computed next version, whose buffers then belong to the chunk. Returns false if the
  * version waits for other regions. */

@@ -17,8 +17,9 @@ struct waiter {
     int64_t push_step;
     enum piece_kind push_kind; /* kind of the answer */
     int64_t push_ns;           /* time of the push */
-    bool may_place;            /* the push lets the server write to its sender's values */
-    uint64_t placed_by;        /* incarnation whose values have version `placed` of the chunk */
+    /* the push permits the server to write versions to its sender's values */
+    bool may_place;
+    uint64_t placed_by; /* incarnation whose values have version `placed` of the chunk */
     int64_t placed;
     uint64_t puller; /* incarnation that waits for version pull_step; 0: none */
     uint64_t pull_from;
