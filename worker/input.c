@@ -114,7 +114,7 @@ static enum status check_layout(const struct worker *w)
 }
 
 /* --evaluate, --predict: refuses the default data unless training used them. Otherwise a user who
- * forgot to name data could mistake the figures for those of the own data. */
+ * forgot to name data could mistake the figures for those of other data. */
 static enum status check_named(const struct worker *w, const char *file)
 {
     const struct options *o = &w->opt;

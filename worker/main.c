@@ -123,8 +123,8 @@ done:
     return st;
 }
 
-/* Converts the status of a job that is done, so that the exit code does not request a restart: a
- * restart does not write an output that could not be written, unless the disk was full. */
+/* Converts an error after the end of the job: the exit code of ST_IO would request a restart, but
+ * a restart would not write the missing output. ST_FULL (the disk is full) is unchanged. */
 static enum status once_done(enum status st)
 {
     return st == ST_IO ? ST_INVALID : st;
@@ -192,8 +192,8 @@ done:
     return st;
 }
 
-/* Logs how the parameters of --init were used. Called when it is known whether parameters from
- * elsewhere replace them. */
+/* Logs how the parameters of --init were used. Called when it is known whether the job or a
+ * checkpoint provides other parameters. */
 static void log_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
@@ -221,9 +221,9 @@ static enum status validate_last(struct worker *w, int64_t step)
 }
 
 /* Logs the job's number of steps if it differs from the number that this worker computed from its
- * --epochs and its part of the data: it may be that of another worker's data (job_steps_follow), or
- * of the data that worker 0 had when the job began. Then logs the rounds, with the job's outer
- * optimizer. */
+ * --epochs and its part of the data: the job's number may be derived from another worker's
+ * data (job_steps_follow), or from the data that worker 0 had when the job began. Then logs the
+ * rounds, with the job's outer optimizer. */
 static void log_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -346,7 +346,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     return st;
 }
 
-/* Opens the metrics page before the slow steps of the set-up. */
+/* Opens the metrics page before the slow parts of the set-up. */
 static enum status open_pages(struct worker *w)
 {
     const struct options *o = &w->opt;

@@ -17,8 +17,8 @@ static bool is_over(void *ctx)
 {
     struct worker *w = ctx;
     const struct options *o = &w->opt;
-    /* a worker that joins needs the servers' description of the job, so it does not read a
-     * folder */
+    /* a worker that joins cannot start without the servers' description of the job, so a look into
+     * the checkpoint folder would not help it */
     w->over.folder = o->join ? NULL : o->servers_dir;
     w->over.ps0 = o->ps_hosts.addr[0];
     w->over.export_file = o->export_file;

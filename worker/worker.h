@@ -85,8 +85,7 @@ struct worker {
     bool done;            /* the main thread does not need the signal thread any more */
 };
 
-/* Builds a trainer from the flags (set_up.c). ST_CANCELLED: a signal ended the set-up between two
- * of its steps. */
+/* Builds a trainer from the flags (set_up.c). ST_CANCELLED: a signal ended the set-up. */
 enum status set_up(struct worker *w);
 /* Builds everything that --evaluate and --predict need: the model, its devices, the test set, and
  * memory for the parameters. */

@@ -25,7 +25,8 @@ struct alone_writer {
     struct updates_state state;
     float *values, *slots; /* copy of the state */
     struct checkpoint_shard_chunk *list;
-    int *shard; /* [n_chunks] 0 for each chunk, because all are in file 0 */
+    /* [n_chunks] index of each chunk's file: always 0, because one file has all chunks */
+    int *shard;
     char *server;
     pthread_t thread;
     int runs; /* the thread was started */
@@ -183,7 +184,7 @@ static enum status allocate_memory(struct alone_writer *s)
             .chunk = i,
             .value = s->values + k->first,
             .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL,
-            /* idle updates, which do not change while a worker runs */
+            /* counts of updates without a gradient; training does not change them */
             .idle = updates_idle(s->cfg.folder.updates, i)};
     }
     return ST_OK;
@@ -274,8 +275,8 @@ static void copy(struct alone_writer *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
-/* Waits until the thread has written the copy or failed. Logs a line if that is slow. The caller
- * holds the lock. */
+/* Waits until the thread has written the copy or failed. Logs a line if the wait is long. The
+ * caller holds the lock. */
 static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
 {
     int64_t line_ns = clock_deadline_ns(QUIET_MS);

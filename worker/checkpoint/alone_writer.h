@@ -21,8 +21,8 @@ struct alone_writer_config {
 struct alone_writer;
 /* Opens the folder, and creates a writer that continues from the folder's newest checkpoint. */
 enum status alone_writer_create(const struct alone_writer_config *cfg, struct alone_writer **out);
-/* Returns the rounding that the checkpoint contains; if there was no checkpoint, that of the
- * configured job. */
+/* Returns the rounding that the checkpoint contains; if there was no checkpoint, the rounding of
+ * the configured job. */
 const struct net_rounding *alone_writer_rounding(const struct alone_writer *s);
 /* Waits until the write in progress has ended, and frees the writer. NULL is fine. */
 void alone_writer_destroy(struct alone_writer *s);

@@ -4,7 +4,7 @@
  * this order: shift (zeros replace the pixels that the shift leaves free); crop (as many zeros are
  * added around the sample, and a window of the sample's size is cut out); flip; cutout (a square
  * around any pixel, which may extend beyond the edge). All channels are changed in the same way.
- * Zeros are 0 in the sample's unit, before normalisation.
+ * These zeros are written before the sample is normalised.
  * Owns:    nothing. Threads: any. Errors: none. */
 #ifndef WORKER_DATA_AUGMENT_H
 #define WORKER_DATA_AUGMENT_H

@@ -66,13 +66,13 @@ enum status data_safetensors_find(const char *path, const char *name, int *found
 
 const char *data_array_type_name(enum data_array_type type); /* "uint8" */
 int data_array_type_bytes(enum data_array_type type);
-/* Returns true for types with fractions: if such numbers are read as labels, they are targets. */
+/* Returns true for floating-point types. Labels of such a type are read as targets. */
 bool data_array_type_is_float(enum data_array_type type);
 /* Returns true for types whose numbers samples use unchanged; all other numbers are divided by
  * 255. */
 bool data_array_type_is_plain(enum data_array_type type);
-/* Logs that samples of this type, which is neither float32 nor a type of whole numbers, become
- * float32. */
+/* Logs that samples of this type, which is neither float32 nor a type of whole numbers, are
+ * converted to float32. */
 void data_array_log_converted(const struct data_array *a, const char *path, const char *what);
 #define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
 /* Returns the number of elements of the array, or of one row of the array (all dims but the first).

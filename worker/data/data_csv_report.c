@@ -200,9 +200,9 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-/* Sets numbers_sample if the values are all whole numbers of a range, each once. If there are many
- * rows, half of the range is enough, because the rows may be a part of a larger table. Few rows are
- * not judged: they may satisfy this by chance. seen: memory for 2 * rows. */
+/* Sets numbers_sample if the feature has each whole number of a range exactly once. If there are
+ * many rows, half of the numbers are enough, because the rows may be a part of a larger table. Few
+ * rows are not judged: they may satisfy this by chance. seen: memory for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)
 {

@@ -267,8 +267,8 @@ done:
     return st;
 }
 
-/* Refuses a folder that contains several sets, because an operator easily names it instead of one
- * of them. */
+/* Refuses a folder that contains several sets, because an operator may name such a folder by
+ * mistake instead of one of its sets. */
 static enum status check_depth(const struct set *s, const char *class, const char *folder,
                                const struct names *files)
 {

@@ -1,12 +1,12 @@
 /* worker/data/data_images.h - a folder that has a folder of pictures for each class: PNG and JPEG,
- * decoded into memory. Classes are numbered in the order of their folders' names, pictures in the
- * order of theirs. Palettes become RGB, values of 16 bits become 8 bits, and the alpha channel is
- * dropped.
+ * decoded into memory. Classes are numbered in the order of their folders' names, and the pictures
+ * of a class are sorted by file name. Palettes become RGB, values of 16 bits become 8 bits, and the
+ * alpha channel is dropped.
  * Threads: none of its own.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (built without the library),
  *          ST_MISMATCH (pictures of different sizes), ST_NOMEM; the log line names the file. All
- *          files are read before it returns; it names the first 20 bad files, and counts all of
- *          them. */
+ *          files are read even after an error: the log names the first 20 bad files, and the
+ *          number of all bad files. */
 #ifndef WORKER_DATA_DATA_IMAGES_H
 #define WORKER_DATA_DATA_IMAGES_H
 #include "base/bar.h"

@@ -35,15 +35,15 @@ enum dataset_use {
 };
 
 struct dataset {
-    int64_t n;                /* samples */
-    struct shape sample;      /* shape (C,H,W) of a sample */
-    int classes;              /* 1 + the largest label; or the number of targets of a sample */
-    const uint32_t *rows;     /* [n] row of each sample in the arrays below, in a subset; NULL: i */
-    const int32_t *labels;    /* label of each row, below DATASET_MAX_CLASSES; NULL: none */
-    const float *targets;     /* [classes] targets of each row, all finite; NULL: none */
-    const uint8_t *bytes;     /* pixels of each row; NULL: only dataset_sample returns them */
-    bool floats;              /* some number may not be finite; then dataset_plain fails */
-    bool in_file;             /* samples are in a mapped file, so a read may wait for the disk */
+    int64_t n;             /* samples */
+    struct shape sample;   /* shape (C,H,W) of a sample */
+    int classes;           /* 1 + the largest label; or the number of targets of a sample */
+    const uint32_t *rows;  /* [n] of a subset: row of sample i in the arrays below; NULL: row i */
+    const int32_t *labels; /* label of each row, below DATASET_MAX_CLASSES; NULL: none */
+    const float *targets;  /* [classes] targets of each row, all finite; NULL: none */
+    const uint8_t *bytes;  /* pixels of each row; NULL: only dataset_sample returns them */
+    bool floats;           /* some number may not be finite; then dataset_plain fails */
+    bool in_file;          /* samples are in a mapped file, so a read may wait for the disk */
     struct job_normal normal; /* normalisation; set after dataset_open, before any sample is read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
     const char *path;                 /* path of the samples, for log lines */
@@ -109,8 +109,9 @@ struct dataset_request {
     const char *target_columns;            /* CSV: names or numbers of targets, "a,b"; NULL: none */
     const char *ignore_columns; /* CSV: names or numbers of ignored columns, "a,b"; NULL: none */
     int csv_header; /* CSV: enum data_csv_header, which decides whether line 1 names the columns */
-    bool describe, warn;     /* CSV: log the role of each column; warn of doubtful ones */
-    const char *class_names; /* CSV: numbers the words, see data_csv.h; NULL: numbered here */
+    bool describe, warn; /* CSV: log the role of each column; warn of doubtful ones */
+    /* CSV: classes that are words, see data_csv.h; NULL: the file determines them */
+    const char *class_names;
     const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
     bool are_targets;             /* CSV: label_names are names of targets */
     int64_t features;             /* CSV: number of features that a sample must have; 0: any */
@@ -139,8 +140,8 @@ enum status dataset_check_finite(const struct dataset *d);
 enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);
 /* Reads and normalises the i-th sample, as a model needs it. */
 enum status dataset_sample(const struct dataset *d, int64_t i, float *dst);
-/* Returns the bytes in the file of sample i, for a set that was opened (not split) and is in a
- * mapped file. */
+/* Returns the bytes of sample i in the mapped file. The set must be in a mapped file, and must have
+ * been opened, not split. */
 const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes);
 /* Measures the plain numbers of each channel over all samples, in double and in a fixed order: mean
  * and standard deviation (divided by n, not n - 1). mean, std: [channels]. */

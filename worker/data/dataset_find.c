@@ -76,7 +76,7 @@ enum status dataset_find_check_path(const char *part, const char *of, const char
 }
 
 /* Refuses a path that is not a folder. The default folder may be missing; the search for its files
- * then logs it. */
+ * then logs the error. */
 static enum status check_dir(const struct dataset_request *r)
 {
     char other[96] = "put the file into a folder under one of the names of docs/guide/data.md";

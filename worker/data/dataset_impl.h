@@ -14,13 +14,13 @@ struct source {
     /* source whose samples this subset shares, and which owns all fields below; NULL: this set is
      * no subset */
     struct source *of;
-    int n_subsets; /* number of subsets of this source; it stays open while it has any */
+    int n_subsets; /* number of subsets of this source, which stays open while this is above 0 */
     /* files of the samples and the labels; NULL for labels that are in the samples' file */
     struct data_file *file[N_ROLES];
     struct data_array array[N_ROLES];
     int nhwc;
     char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names;
-    float value[256]; /* number that each byte stands for */
+    float value[256]; /* number that each value of a byte stands for */
 };
 
 /* Returns the path of the file with the labels or targets, for log lines. */

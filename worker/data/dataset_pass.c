@@ -8,8 +8,8 @@
 enum { BLOCK_BYTES = 8 << 20 };
 
 /* Advises about the pages of samples first .. end - 1, which the file stores in this order. The
- * advice also affects pages that contain other samples too; this only changes when these samples
- * are read. */
+ * advice also affects pages that contain other samples too; this only changes the time at which the
+ * system reads these samples from the disk. */
 static void advise(const struct dataset *d, int64_t first, int64_t end, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;

@@ -43,7 +43,7 @@ static float largest(const struct dataset_range *r)
     return fmaxf(fabsf(r->least), fabsf(r->most));
 }
 
-/* Returns the largest number that the samples may have that were not read. */
+/* Returns a bound for all numbers of the set, derived from the samples that were read. */
 static float largest_possible(const struct dataset_range *r)
 {
     if (r->enough)

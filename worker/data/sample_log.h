@@ -3,8 +3,8 @@
  * counted from the first sample of the first pass. It does so when all parameters of the step have
  * arrived, and before any gradient is sent. So a step that was only begun has no line. In sync, a
  * step with lines in several generations was redone, and only its lines in the last of them count.
- * In other modes each worker numbers its own steps; if it reads samples a second time, they had not
- * counted the first time. Lines of earlier runs are kept.
+ * In other modes each worker numbers its own steps; if it reads samples a second time, their first
+ * gradients did not count. Lines that an earlier process of this worker wrote are kept.
  * Owns:    the file.
  * Threads: any.
  * Errors:  ST_INVALID (invalid path), ST_IO, ST_NOMEM; logged with the path. */

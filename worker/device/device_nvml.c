@@ -41,7 +41,7 @@ struct nvml_process_v1 {
     unsigned long long used;
 };
 
-struct nvml_process { /* layout in versions 2 and 3 of the function */
+struct nvml_process { /* layout in versions 2 and 3 of the function that lists a GPU's processes */
     unsigned pid;
     unsigned long long used;
     unsigned gpu_instance, compute_instance;

@@ -51,7 +51,7 @@ struct devices {
 
 /* Checks only the syntax of `gpus`, and wait_seconds. */
 enum status devices_check(const char *gpus, int wait_seconds);
-/* Returns true if `gpus` (a valid text) allows to use the CPU when there is no GPU. */
+/* Returns true if `gpus` (a valid text) permits the use of the CPU when there is no GPU. */
 bool devices_may_be_none(const char *gpus);
 /* Chooses and reserves GPUs. ST_OK with n = 0: the CPU is used; the reason is logged. */
 enum status devices_choose(const struct devices_request *request, struct devices *out);

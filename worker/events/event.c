@@ -159,7 +159,8 @@ void event_markdown(struct event *e, const char *tag, const char *text)
     event_buf_end(e->b, begun);
 }
 
-/* Fields of the hparams plugin's data: the settings of a session, or its end, without a value. */
+/* Fields of the data of TensorBoard's hparams plugin. HPARAMS_START contains the settings of a run;
+ * HPARAMS_END records that the run has ended, without any value. */
 enum { HPARAMS_VERSION = 1, HPARAMS_START = 3, HPARAMS_END = 4, HPARAMS_BYTES = 16384 };
 
 static void put_hparams(struct event *e, const char *tag, const struct event_buf *content)

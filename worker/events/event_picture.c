@@ -85,7 +85,7 @@ static void write_text(struct event_picture *p, int x, int y, const char *text)
     }
 }
 
-/* Returns the values that are drawn as 0 and as 1. */
+/* Sets *low, the value that is drawn as 0, and *range: low + range is drawn as 1. */
 static void range_of(const struct event_picture *p, const float *pixels, float *low, float *range)
 {
     int64_t n = shape_elems(&p->sample);

@@ -39,7 +39,7 @@ struct event_writer {
     size_t head, n_queued, n_puts;
     uint8_t session[SESSION_BYTES];
     size_t n_session;
-    int owes_session;   /* the session record must be written before the next record */
+    int owes_session;   /* TensorBoard's session record must be written before the next record */
     int64_t n_left_out; /* number of records that did not fit into the ring */
     bool is_failing;    /* a failure was logged, and writing has not succeeded since */
     int closing, ended;

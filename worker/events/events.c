@@ -30,7 +30,7 @@ struct events {
     struct last_figures last;
     struct trainer_figures newest;
     int owes_newest; /* the newest figures are not written yet */
-    bool is_begun;   /* there was a step since the start of the session */
+    bool is_begun;   /* a step was made after the last call of on_start */
     int said_last;   /* the figures of the job's last step were written */
     bool is_resumed; /* training has resumed, so the values of its first step were written before */
     int64_t values_ns; /* time of the last histograms; 0: never */
@@ -58,7 +58,8 @@ static void put_graph(struct events *ev)
     struct event_graph_source source = ev->cfg.graph;
     source.task = ev->member;
     for (size_t cap = FIRST_BYTES; cap <= EVENT_WRITER_RING_BYTES; cap *= 2) {
-        const size_t most = cap - 4096; /* keeps bytes free for the session */
+        /* keeps bytes free in the ring for the record that begins TensorBoard's session */
+        const size_t most = cap - 4096;
         struct event_buf graph = {malloc(cap), 0, most, 0}, b = {malloc(cap), 0, most, 0};
         int made = graph.data && b.data;
         if (made)
@@ -108,7 +109,8 @@ static void open_file(struct events *ev)
     LOG_I("events for TensorBoard are written into %s", folder);
 }
 
-/* Begins a session. Earlier events stay valid up to start->step; in a new job none stays valid. */
+/* Begins what TensorBoard calls a session. Earlier events stay valid up to start->step; in a new
+ * job no earlier event stays valid. */
 static void on_start(void *ctx, const struct net_start *start)
 {
     struct events *ev = ctx;
@@ -151,8 +153,8 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
                  (double)(s.received_bytes - last->received_bytes) / steps);
     event_scalar(e, "exchange/reconnects", (double)s.reconnects);
     event_scalar(e, "exchange/stale", (double)s.stale);
-    /* a step increases global_step by this worker's update and by the updates of other workers
-     * before it */
+    /* between two steps of this worker, global_step increases by this worker's own update and by
+     * the updates of the other workers */
     if (ev->cfg.own_pace && last->global_step >= 0)
         event_scalar(e, "exchange/staleness",
                      fmax(0, (double)(f->global_step - last->global_step) / steps - 1));

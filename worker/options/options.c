@@ -194,7 +194,8 @@ static void adopt_outer(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->job.local_steps))
         o->local_steps = job_local_steps(job);
-    /* any other flag that differs from the job's is reported by another check */
+    /* a job without local steps has no outer optimizer; flags that differ from the job are reported
+     * by another check */
     if (job->local_steps <= 1)
         return;
     o->outer = job->optim;

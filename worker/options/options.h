@@ -84,7 +84,7 @@ struct options {
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
-    int skip_nonfinite; /* the first of three fields of worker/train/train_config.h */
+    int skip_nonfinite; /* see worker/train/train_config.h, as for the next two fields */
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers; /* NULL: not given */
     int shared_memory, cuda_graphs;

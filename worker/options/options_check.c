@@ -27,7 +27,8 @@ static void log_alone(const struct cluster_step *s)
             s->task, s->n_tasks);
 }
 
-/* Drops the list of workers in TF_CONFIG: a worker that joins does not decide their number. */
+/* Drops the list of workers in TF_CONFIG: a worker that joins does not decide the number of
+ * workers. */
 static void leave_out_workers(struct cluster *c)
 {
     if (c->source == CLUSTER_TF_CONFIG)
@@ -405,7 +406,8 @@ static enum status check_checkpoints(struct options *o)
     return options_refuse(wrong);
 }
 
-/* Flags that are refused with --gpus=none. The GPUs of --gpus=auto are unknown here. */
+/* Flags that are refused with --gpus=none. If --gpus=auto is set, they are allowed, because it
+ * is not known yet whether there is a GPU. */
 static const char for_gpus[] =
     "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
 /* Flags without effect in a worker without servers. */

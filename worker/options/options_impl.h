@@ -23,8 +23,8 @@ enum status options_check(struct options *o);
 /* Logs which of the given flags have no effect in a worker without servers, or in inference. */
 void options_warn_unused(const struct options *o);
 
-/* The following functions also check a worker that joins: its values are partly those of the
- * job. */
+/* The following functions are also called for a worker that joins, after it has adopted settings of
+ * the job. */
 /* Refuses clipping that the mode or the optimizer does not support. */
 enum status options_check_clipping(const struct options *o);
 /* Refuses --ema_decay with number formats and local steps for which there are no averages. */

@@ -89,8 +89,8 @@ static bool any_on_cpu(const struct batch_split_request *r, const struct tower_p
     return false;
 }
 
-/* Returns the CPU's precision. If the CPU has towers, it is that of these towers, and was logged
- * before. Otherwise this function logs it if layers are placed on the CPU. */
+/* Returns the CPU's precision. If the CPU has towers, this is the precision of these towers, which
+ * was logged before. Otherwise, if layers are placed on the CPU, it is logged here. */
 static enum backend_precision cpu_precision(const struct batch_split_request *r,
                                             const struct tower_plan *t)
 {

@@ -13,10 +13,10 @@ struct batch_split_request {
     const struct placement *placement;
     int n_layers;
     const struct backend *cpu; /* backend for layers of GPU towers that are placed on the CPU */
-    /* threads for these layers; 0: the number of cores divided by the number of towers */
+    /* threads for the layers on `cpu`; 0: the number of cores divided by the number of towers */
     int n_threads;
     int n_cores;
-    enum backend_precision precision; /* precision of these layers, if the CPU supports it */
+    enum backend_precision precision; /* precision of the layers on `cpu`, if the CPU supports it */
     int batch;
 };
 

@@ -159,7 +159,7 @@ static enum status check_rules(const struct placement *p)
 }
 
 /* Finds the device that was requested for a layer, whether a rule or the model file requested it,
- * and the text there that names the device. */
+ * and the text in the rule or the file that names the device. */
 static enum status layer_want(struct placement *p, int layer, struct placement_target *want,
                               const char **text)
 {
@@ -421,7 +421,8 @@ int placement_device(const struct placement *p, int layer, int own)
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
 }
 
-/* Logs the parameters of the layer that a rule names. Returns the number of these parameters. */
+/* Logs each parameter of the layer that a rule names itself. Returns the number of these
+ * parameters. */
 static int log_params(const struct placement *p, int layer, const char *prefix, int own)
 {
     const struct layer *l = &p->r.layers[layer];

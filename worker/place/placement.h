@@ -15,7 +15,7 @@
  *
  * A device that does not exist is an error that names the layer and the existing devices. If soft
  * placement is allowed, the layer is put on the tower's own device instead, with a log line.
- * Owns:    its own memory; the request's is borrowed while it lives.
+ * Owns:    its own memory; the memory of the request is borrowed while the placement exists.
  * Threads: immutable once created.
  * Errors:  ST_INVALID (a rule that decides nothing, a device that does not exist), ST_NOMEM. */
 #ifndef WORKER_PLACE_PLACEMENT_H

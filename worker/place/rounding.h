@@ -21,8 +21,8 @@ struct rounding_request {
 /* Logs the names of the rounded layers. whence: text about the source of the choice, such as "as
  * measured". */
 void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
-/* Measures the layers. *out: [n_layers], malloc'd; It is NULL, and nothing is measured, if no tower
- * computes in bf16 on the CPU. */
+/* Measures the layers. *out: [n_layers], malloc'd. If no tower computes in bf16 on the CPU, nothing
+ * is measured, and *out becomes NULL. */
 enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
 
 #endif

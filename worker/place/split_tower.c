@@ -21,7 +21,8 @@ struct stage {
     int n_layers;      /* number of layers of this stage */
     uint8_t *mine;     /* [n_layers of the network] 1 for each layer of this stage */
     uint8_t *reads; /* [n_layers] 1 for each layer of another stage whose output this stage reads */
-    uint8_t *has;   /* [n_layers] 1 for each of these layers whose output was set in this step */
+    /* [n_layers] 1 for each layer in `reads` whose output the plan has got in this step */
+    uint8_t *has;
 };
 
 struct split_tower {

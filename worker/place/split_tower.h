@@ -69,8 +69,8 @@ enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part
 enum status split_tower_load_part(struct split_tower *s, int param, int64_t part);
 enum status split_tower_check_grads(struct split_tower *s, int layer, bool *suspect);
 enum status split_tower_finish(struct split_tower *s); /* waits for all queued work */
-/* Allows the caller to replace the pages of the parameters (on), until the next call without `on`.
- * Called when all work has finished. */
+/* Permits the caller to replace the pages of the parameters, from a call with `on` until the next
+ * call without it. Called when all work has finished. */
 void split_tower_host_moves(struct split_tower *s, bool on);
 
 #endif

@@ -2,10 +2,10 @@
  * worker's batch.
  *
  * Each GPU has `towers_per_gpu` towers. In the list of towers those on GPUs are first, then those
- * on the CPU. If there are both, the CPU's towers together get `cpu_batch` samples, and the GPUs'
- * towers all other samples. The numbers of samples of two GPU towers, or of two CPU towers, differ
- * by at most one; if cpu_batch is 0, those of any two towers. The division does not change which
- * samples the worker reads (I6).
+ * on the CPU. If there are GPU towers and CPU towers, the CPU's towers together get `cpu_batch`
+ * samples, and the GPUs' towers all other samples. The numbers of samples of two GPU towers, or of
+ * two CPU towers, differ by at most one. If cpu_batch is 0, the numbers of any two towers differ by
+ * at most one. The division does not change which samples the worker reads (I6).
  * Threads: only the main thread.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
@@ -49,7 +49,7 @@ struct tower_plan_request {
     /* threads of a CPU tower; 0: the cores that GPU towers do not use, divided among CPU towers */
     int n_threads;
     int n_cores;
-    /* the CPU does not support tf32, and only some CPU models support bf16 */
+    /* requested precision; the CPU does not support tf32, and only some CPU models support bf16 */
     enum backend_precision precision;
     int deterministic;
     uint32_t tuning; /* GPUs: kernels/tuning.h */

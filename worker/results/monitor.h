@@ -20,7 +20,7 @@ enum monitor_phase {
 struct monitor_config {
     const char *addr;        /* host:port */
     int task;                /* -1: unknown */
-    struct figures *figures; /* first of three pointers that are borrowed until monitor_destroy */
+    struct figures *figures; /* this and the next two pointers are borrowed until monitor_destroy */
     const struct updates *updates;
     const char *folder; /* checkpoint folder of a worker without servers; NULL: none */
 };

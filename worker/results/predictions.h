@@ -2,7 +2,8 @@
  * the data, its class (the largest output), and all outputs. The end of the file's name chooses the
  * format:
  *     .csv    index,class,p0,p1,...; one line per sample
- *     .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line per sample; null: not finite
+ *     .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line per sample; null is a number
+ *             that is not finite
  *     .npy    a NumPy array of a structured type: index <i8, class <i4, probabilities <f4 (classes)
  * For pictures, .csv and .jsonl also have the name of the picture's file after the index. If the
  * classes have names, both formats have the name after the number of the class. So the fields are

@@ -1,6 +1,6 @@
 /* worker/results/reporter.h - sends reports about this worker's training to ps 0, which shows them
- * on its status page; they are frequent only while a user reads the page. Training neither needs
- * the reports nor waits for them.
+ * on its status page. The reports are frequent only while a user reads the page. Training neither
+ * needs the reports nor waits for them.
  * Owns:    a thread and a channel to ps 0.
  * Threads: reporter_create and reporter_destroy: one. Errors: ST_NOMEM, logged. */
 #ifndef WORKER_RESULTS_REPORTER_H

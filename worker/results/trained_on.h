@@ -28,7 +28,8 @@ struct trained_on {
     struct shape sample;    /* n_dims 0: unknown */
     enum job_labels labels; /* JOB_LABELS_UNSAID: unknown */
     char *class_names;      /* list as in data_words.h; NULL: unknown, or none */
-    /* CRC-32C of the class names, if only this is known; 0: unknown, or no names */
+    /* CRC-32C of the class names, if the file has this instead of the names; 0: unknown, or no
+     * names */
     uint32_t names_sum;
     char *model;                       /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
     int hidden_units;                  /* value of --hidden_units; 0: as in the model's text */

@@ -93,7 +93,7 @@ static void list_devices(const void *arg, void *result)
     l->is_broken = s->is_broken;
 }
 
-/* Reads the load from NVML only, not from CUDA, which answers even if CUDA fails. */
+/* Reads the load from NVML alone, because NVML answers even if CUDA fails. */
 static void ask_load(const void *arg, void *result)
 {
     struct device_load *load = result;
@@ -118,8 +118,8 @@ static void compare_values(const struct self_test_net *net, const struct self_te
                  d->name, d->worst, SELF_TEST_TOLERANCE);
 }
 
-/* Measures the copies of a GPU. The CPU has none. If the GPU's memory does not suffice, it works
- * nevertheless, with a warning. */
+/* Measures the copies to and from a GPU. The CPU has none. If the GPU's memory is too small for the
+ * measurement, the function logs a warning, and the GPU still counts as working. */
 static void measure_copies(const struct backend *own, int device, struct outcome *out)
 {
     if (own->report == NULL)

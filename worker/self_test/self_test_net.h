@@ -4,7 +4,7 @@
  *
  * Tolerance: the largest error of a gradient is at most 5e-5 of the gradient's largest value, plus
  * 1e-6; the tolerance of the loss is the same. A float rounds by 2^-24. The longest sum has 8 x 144
- * terms, whose independent roundings add up to sqrt(1152) = 34 times 2^-24. About ten such sums
+ * summands, whose independent roundings add up to sqrt(1152) = 34 times 2^-24. About ten such sums
  * precede the first layer's gradients: 34 x 10 x 2^-24 = 2e-5. Products in TF32 or bf16 exceed the
  * tolerance, which is intended: the test requests fp32.
  * Owns:    the network and its data.

@@ -17,7 +17,7 @@ static bool may_join(const struct tower_spec *spec, const struct backend *backen
     return spec->n_others == 0 && spec->own.backend == backend && backend->group_create != NULL;
 }
 
-/* Numbers the towers of one backend, in their order, by ranks. */
+/* Assigns ranks 0, 1, ... to the towers of one backend, in the order of the towers. */
 static void members_note(struct device_group *g, const struct trainer_config *cfg,
                          const struct backend *backend)
 {

@@ -1,5 +1,5 @@
-/* worker/train/evaluate.c - computes a tower's forward for batches, and adds their losses and
- * numbers of correct samples and collects scores. */
+/* worker/train/evaluate.c - computes a tower's forward for batches, adds up the batches' losses and
+ * numbers of correct samples, and collects scores. */
 #include "worker/train/evaluate.h"
 #include "worker/train/auc.h"
 #include "worker/train/progress.h"

@@ -52,11 +52,11 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
 /* Records that all steps up to global_step are done; images: samples that this worker has read
  * since training began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
-/* Records that training has waited `ms` for the program `whom`; NULL: it does not wait. */
+/* Records that training has waited `ms` for the program `whom`; NULL: training does not wait. */
 void figures_wait(struct figures *f, const char *whom, int64_t ms);
 void figures_read(struct figures *f, struct figures_view *out);
-/* Adds the losses of the steps since the last call. The caller so receives sums over few steps: a
- * total over all steps, in floats, would no longer change after a huge loss or after very many
+/* Adds the losses of the steps since the last call. Each call therefore moves a sum over few steps.
+ * A total over all steps, in floats, would no longer change after a huge loss or after very many
  * losses. */
 void figures_move_losses(struct figures *f, struct figures_losses *to);
 

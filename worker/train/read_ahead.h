@@ -1,5 +1,5 @@
 /* worker/train/read_ahead.h - a thread that reads the next batch while its tower computes or waits:
- * it calls one function, once at a time.
+ * it calls one function, and only one call runs at a time.
  * Owns:    the thread. Threads: start and wait: one, the tower's.
  * Errors:  ST_NOMEM, logged; those of the function. */
 #ifndef WORKER_TRAIN_READ_AHEAD_H

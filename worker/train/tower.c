@@ -235,7 +235,8 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
-    if (t->cfg->own_pace) /* the servers assign the next samples in their answers to this step */
+    if (t->cfg->own_pace) /* nothing is read ahead, because the servers assign the next samples only
+                             in their answers to this step */
         return ST_OK;
     if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
         return ST_OK;

@@ -45,12 +45,12 @@ struct tower {
 struct tower_member {
     struct backend_group *group;
     int rank;
-    /* tower of rank 0, whose gradients this tower uses; NULL: this tower is that one */
+    /* tower of rank 0, whose gradients this tower uses; NULL: this tower has rank 0 */
     const struct tower *first;
 };
 
-/* Returns the length of a part of a parameter (kernels/parts.h). It is that of a chunk, so a chunk
- * either is one part or consists of several whole parameters. */
+/* Returns the length of a part of a parameter (kernels/parts.h). This is the length of a chunk, so
+ * a chunk either is one part or consists of several whole parameters. */
 static inline int64_t tower_part_elems(const struct trainer_config *cfg)
 {
     return cfg->chunks->chunk_bytes / (int64_t)sizeof(float);

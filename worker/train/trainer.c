@@ -176,8 +176,8 @@ static bool is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
 
 /* Adopts the job's choice of layers that multiply in bf16, which the job's first worker has
  * measured in this run, or before the checkpoint from which the job continues. If there is no
- * choice (the first worker had nothing to measure) or it is for another network, each worker lets
- * its backend decide, because the workers' own measurements may differ. */
+ * choice (the first worker had nothing to measure) or the choice is for another network, each
+ * worker lets its backend decide, because the workers' own measurements may differ. */
 static enum status follow_rounding(struct trainer *t, const struct net_rounding *choice)
 {
     enum status st = ST_OK;

@@ -1,4 +1,5 @@
-/* worker/train/trainer_ahead.c - see the header. */
+/* worker/train/trainer_ahead.c - decides whether the card updates the parameters, and compares the
+ * versions that the card and the servers have computed. The design is in trainer_ahead.h. */
 #include "worker/train/trainer_ahead.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -44,7 +45,8 @@ static const char *problem_of_job(const struct trainer *t, const struct net_star
     return NULL;
 }
 
-/* Sets the slots on the card to zero. The plan is unchanged if they do not fit. */
+/* Allocates the optimizer's slots on the card, and sets them to zero. If the slots do not fit, the
+ * plan is unchanged. */
 static enum status begin(struct trainer *t, const struct net_start *start)
 {
     const struct chunks *all = t->cfg.chunks;
@@ -61,7 +63,8 @@ static enum status begin(struct trainer *t, const struct net_start *start)
         keep[i] = all->params[i].rule == PARAM_AVERAGE ? all->params[i].keep : -1.0f;
     struct device_updates_config cfg = {
         .optim = *t->cfg.server_optim, .keep = keep, .weight = (float)t->cfg.batch};
-    if (start->place.asked_steps > 0) /* the servers use the same number */
+    /* the servers compute their learning rates from the same number of steps */
+    if (start->place.asked_steps > 0)
         cfg.optim.total_steps = (uint64_t)start->place.asked_steps;
     else if (start->place.train_steps > 0)
         cfg.optim.total_steps = (uint64_t)start->place.train_steps;
@@ -111,7 +114,8 @@ struct comparison {
     const float *value;
     const uint64_t *digest;
     size_t n_elems;
-    _Atomic size_t bad; /* first element of a block that differs; n_elems: none */
+    /* first element of the first block that differs; n_elems: no block differs */
+    _Atomic size_t bad;
 };
 
 static size_t block_elems(const struct comparison *c, size_t at)
@@ -134,7 +138,7 @@ static void compare_range(void *ctx, size_t first, size_t n)
     }
 }
 
-/* A part of a parameter that a chunk contains. */
+/* The range of a parameter that is in a chunk. */
 struct piece {
     int chunk, param;
     int64_t at; /* first element in the parameter */
@@ -198,7 +202,7 @@ done:
     return st;
 }
 
-/* Waits for the chunk's version and compares it. */
+/* Waits for the chunk's version, and compares it with the card's. */
 static enum status catch_up(struct trainer *t, int chunk, int64_t step)
 {
     enum status st = ST_OK;

@@ -41,11 +41,12 @@ void trainer_ahead_free(struct trainer *t);
 bool trainer_ahead_has(const struct trainer *t, int64_t step);
 /* Queues the update of the step, after the backward of all layers, if the card makes it. */
 enum status trainer_ahead_update(struct trainer *t, int64_t step);
-/* Waits for the version of the step of chunks [first, first + n), and compares it if the card has
- * made it, too. Then queues the copies of their gradients of the step. Does nothing if backward
- * queues these copies, or if the step is invalid or becomes so. */
+/* Waits until the version `step` of chunks [first, first + n) is in params, and compares it with
+ * the card's if the card has computed it, too. Then queues the copies of these chunks' gradients of
+ * that step. Does nothing if backward queues these copies, or if the step is or becomes invalid. */
 enum status trainer_ahead_fetch(struct trainer *t, int first, int n, int64_t step);
-/* Compares the versions in params, which are the card's last one, with the card's. */
+/* Compares params with the card's parameters. Both must have the last version that the card has
+ * computed. */
 enum status trainer_ahead_compare_all(struct trainer *t);
 
 #endif

@@ -182,7 +182,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, boo
     if (bad && !t->skipping)
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
-    /* this is the last layer to check; before it, the step could still be redone */
+    /* the step is skipped only after its last layer was checked, because until then it may be
+     * redone */
     if (t->skipping && layer == t->lowest)
         st = skip_step(t, step, t->skipped_for);
     *out = TRAINER_PUSH_LAYER;

@@ -139,8 +139,8 @@ enum trainer_push_scope {
  * ST_INVALID, logged: a number is not finite, which ends training. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, bool suspect,
                                  enum trainer_push_scope *out);
-/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. The
- * gradients are scaled at once; in a worker without servers, the pushes that follow scale them. */
+/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. If there
+ * are servers, this call scales the gradients; otherwise the pushes that follow scale them. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
 /* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).

@@ -1,4 +1,5 @@
-/* worker/train/trainer_parts.c - see the header. */
+/* worker/train/trainer_parts.c - finds the parts of a chunk, waits for their copies from the
+ * device, and queues copies to the device. The design is in trainer_parts.h. */
 #include "worker/train/trainer_parts.h"
 #include "base/log.h"
 #include "worker/train/trainer_impl.h"

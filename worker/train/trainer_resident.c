@@ -236,7 +236,8 @@ static void log_begin(const struct trainer_resident *r)
 {
     const struct tower_device *d = &r->towers[0]->spec.own;
     int n = r->cfg->n_towers;
-    /* a reduce-scatter of gradients and an all-gather of parameters */
+    /* bytes that each device sends in a step, for a reduce-scatter of gradients and an all-gather
+     * of parameters */
     double sent = 2.0 * (n - 1) / n * (double)r->cfg->chunks->n_elems * sizeof(float);
     const char *graph = r->cfg->cuda_graphs ? "; each step is one CUDA graph" : "";
     if (n == 1)

@@ -113,7 +113,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         if (i + lead < n_layers)
             TRY(trainer_push_layer(t, w, i + lead, step));
     }
-    if (ahead && !trainer_state_is_invalid(t, step)) /* only now they have arrived */
+    if (ahead &&
+        !trainer_state_is_invalid(t, step)) /* the step's parameters have arrived only now */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
 done:
     return st;

@@ -264,8 +264,8 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     return ST_MISMATCH;
 }
 
-/* Returns true if the averages of a checkpoint are read instead of the values. They are not for
- * --init, because training continues from the values. */
+/* Returns true if the averages of a checkpoint are read instead of the values. --init always reads
+ * the values, because training continues from them. */
 static bool reads_averages(const struct weights_source *s)
 {
     return s->checkpoint && strcmp(s->flag, "init") != 0 &&
