@@ -21,10 +21,10 @@ struct checkpoint_best {
 enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out);
 /* Returns true if the path is such a file, judged by its name and its first bytes. */
 bool checkpoint_best_is(const char *path);
-/* Reads `best` before training begins, since training would replace a file that it could not read.
- * ST_IO is logged with the fix; a damaged file counts as missing. restore: value of --restore;
- * NULL: not set. If it is outside this folder, the result in `best` belongs to another training,
- * and counts as missing. */
+/* Reads `best` before training begins, since training would replace a file that it could not
+ * read. ST_IO is logged with the fix; a damaged file counts as missing. restore: value of
+ * --restore; NULL: not set. If this path is outside the folder, the result in `best` belongs to
+ * another training, and counts as missing. */
 enum status checkpoint_best_find(const char *folder, const char *restore,
                                  struct checkpoint_best *out);
 enum status checkpoint_best_write(const char *folder, const struct checkpoint_best *best);

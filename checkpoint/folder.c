@@ -73,7 +73,7 @@ static uint64_t lease_epoch(const char *name)
     return end && !*end && epoch <= TERM_MAX_EPOCH ? epoch : 0;
 }
 
-/* Calls `visit` for each name in the folder. A missing folder has no names. */
+/* Calls `visit` for each name in the folder. A folder that does not exist counts as empty. */
 static enum status each_name(const char *folder, void (*visit)(void *ctx, const char *name),
                              void *ctx)
 {
@@ -229,7 +229,7 @@ static void remove_lower(void *ctx, const char *name)
     if (epoch == 0 || epoch >= t->epoch)
         return;
     lease_path(t->folder, epoch, path);
-    durable_remove(path); /* the higher epoch counts in any case */
+    durable_remove(path); /* a failed removal does no harm, since the highest epoch counts */
 }
 
 static enum status refuse_simultaneous(const char *folder, const struct checkpoint_lease *other)
@@ -360,7 +360,7 @@ enum status checkpoint_folder_still_owner(const char *folder, const struct check
     if (seen.lease < mine->epoch)
         return refuse_replaced(folder, seen.lease, mine);
     TRY(read_lease(folder, seen.lease, &there));
-    /* The lease may also be of a later claim of this process, whose clean-up failed. */
+    /* The highest lease may also belong to a later claim of this process, whose clean-up failed. */
     bool is_mine = there.address[0] && there.incarnation == mine->incarnation;
     bool is_damaged = !there.address[0] && seen.mine && seen.lease == mine->epoch;
     if (!is_mine && !is_damaged)

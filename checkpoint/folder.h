@@ -82,8 +82,8 @@ struct checkpoint_folder_check {
     const unsigned char *here; /* [n_files] true: this file is in this folder; NULL: all are */
     int64_t deadline_ns;       /* time limit for files that are missing or short, since a client's
                                   view of a network folder may be late */
-    /* Waits until that time, or shorter. Returns true to cancel. NULL: files are checked one
-     * time. */
+    /* Waits until `until_ns`, or for a shorter time. Returns true to cancel the check. wait
+     * NULL: each file is checked one time. */
     bool (*wait)(void *ctx, int64_t until_ns);
     void *ctx;
 };
@@ -99,15 +99,16 @@ struct checkpoint_sweep {
     const struct checkpoint_lease *owner; /* NULL: the folder has no lease to check */
     int keep;                             /* number of newest readable checkpoints to keep, besides
                                              those that cannot be read now; 0: all */
-    /* checkpoints to keep, too; generation 0: none. writing: being written now; base: the current
-     * plan resumes from it; found: the next plan will resume from it */
+    /* further checkpoints to keep; generation 0: none. `writing` is being written now, the
+     * current plan resumes from `base`, and the next plan will resume from `found` */
     struct checkpoint_id writing, base, found;
     struct checkpoint_id best;     /* best checkpoint of the folder (best.h); set by the sweep */
     struct checkpoint_id given_up; /* cancelled checkpoint, whose files may still be finished */
 };
-/* Removes the oldest manifests beyond `keep` and then their files, files that no manifest names,
- * and unfinished files. Writes the file `checkpoint`. Does not change files of a higher epoch. ps 0
- * calls it before each checkpoint, to free space, and after it, even if it failed. */
+/* Removes the oldest manifests beyond `keep` and then their files; also removes files that no
+ * manifest names, and unfinished files. Writes the file `checkpoint`. Does not change files of a
+ * higher epoch. ps 0 calls this function before each checkpoint, to free space, and after each
+ * checkpoint, even if it failed. */
 enum status checkpoint_retention_sweep(const char *folder, const struct checkpoint_sweep *what);
 
 #endif

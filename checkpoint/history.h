@@ -18,11 +18,11 @@ struct checkpoint_history {
     uint64_t since;
 };
 
-/* Writes the line; nothing if `since` is 0. */
+/* Writes the line, or nothing if `since` is 0. */
 void checkpoint_history_print(const struct checkpoint_history *h, FILE *f);
-/* Reads the line from an open file `servers`. Returns zeros without such a line. */
+/* Reads the line from an open file `servers`. Returns zeros if the file has no such line. */
 struct checkpoint_history checkpoint_history_parse(FILE *f);
-/* Reads the line of the folder's file. Returns zeros without such a line. */
+/* Reads the line of the folder's file `servers`. Returns zeros if the file has no such line. */
 struct checkpoint_history checkpoint_history_read(const char *folder);
 /* Returns true if the checkpoint is of an abandoned history. */
 bool checkpoint_history_lacks(const struct checkpoint_history *h, struct checkpoint_id id);

@@ -25,7 +25,8 @@
 
 enum {
     COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1,
-    /* limit on the JSON values in a worker's description of its data: an object of 16 strings */
+    /* limit on the JSON values in a worker's description of its data, which is an object of at
+     * most 16 strings */
     MAX_VALUES = 256,
 };
 
@@ -71,7 +72,7 @@ static bool numbers_differ(const char *name, int64_t here, int64_t there, char *
     return true;
 }
 
-/* Compares two numbers, unless one of them is 0: not set. */
+/* Compares two numbers, unless one of them is 0, which means that it is not set. */
 static bool set_numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
 {
     return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
@@ -203,7 +204,8 @@ static bool optim_differs(const struct optim_config *a, const struct optim_confi
            schedule_differs(a, b, why, n);
 }
 
-/* Compares the servers' optimizer in a job with local steps, whose members have their own. */
+/* Compares the servers' optimizer in a job with local steps, in which members have optimizers of
+ * their own. */
 static bool outer_differs(const struct optim_config *a, const struct optim_config *b, char *why,
                           size_t n)
 {
@@ -244,13 +246,13 @@ static bool mode_differs(const struct net_job *a, const struct net_job *b, char 
                         a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
-/* Compares the steps. If each worker has a part of the data (--data_shard=own), the same --epochs
- * is another number of steps for each size of the part: then the job's steps count, and the worker
- * adopts them. */
+/* Compares the steps. If each worker has a part of the data (--data_shard=own), the same
+ * --epochs results in a different number of steps for each size of the part: then the job's
+ * number of steps counts, and the worker adopts it. */
 static bool steps_differ(const struct net_job *job, const struct net_job *other, char *why,
                          size_t n)
 {
-    /* `other` has the same number of local steps: optim_differs() has compared that */
+    /* the local steps of `other` are as many: optim_differs() has compared the numbers */
     int steps = job_local_steps(job);
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     if (job_steps_follow(job, other))
@@ -273,7 +275,7 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
                                  const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
-    /* `other` has the same number of local steps once the optimizers have been compared */
+    /* the local steps of `other` are as many once the optimizers have been compared */
     int steps = job_local_steps(job);
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
@@ -330,7 +332,7 @@ static struct net_job adapt_job(const struct checkpoint_manifest *m, const struc
     if (job_aggregate(&m->job) == m->job.n_workers)
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
-    job.asked_steps = 0; /* the new run determines again whether it ends early */
+    job.asked_steps = 0; /* the resumed job decides again whether it ends early */
     job.epochs = other->epochs;
     job.optim.total_steps = other->optim.total_steps;
     /* the rate is the default, which depends on the number of workers */
@@ -405,9 +407,9 @@ static bool columns_differ(const char *had, const char *has, char *what, size_t 
     return differ;
 }
 
-/* Returns true if the samples may differ. Then the names of columns have to agree; equal samples
- * may have columns with other names. If each worker has its own part, its samples are not
- * compared. */
+/* Returns true if the samples may differ. Then the names of the columns must be equal, whereas
+ * equal samples may have columns with different names. If each worker has its own part of the
+ * data, its samples are not compared. */
 static bool data_may_differ(const struct job_data *had, const struct job_data *has)
 {
     char why[400];

@@ -18,9 +18,9 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
  * fix. */
 enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                                           const struct net_join *join, char *why, size_t why_bytes);
-/* Sets the steps of the join, and the optimizer of its rounds, to the checkpoint's if the join's
- * steps follow the job's (job_steps_follow). Worker 0 keeps its own steps. The join matches the
- * checkpoint. */
+/* Sets the join's steps, and the optimizer of its rounds, to those of the checkpoint, if the
+ * join's steps follow the job's (job_steps_follow). Worker 0 keeps its own steps. The caller has
+ * checked that the join matches the checkpoint. */
 void ps_follow_restored(const struct checkpoint_manifest *m, struct net_join *join);
 
 #endif

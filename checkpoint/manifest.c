@@ -23,7 +23,7 @@ enum {
     MAX_BYTES = 32 << 20,
     MAX_FILES = 4096,
     TAIL_BYTES = 21, /* ,"crc32c":"XXXXXXXX"} */
-    /* a valid text has at least so many bytes per container (list, object) of the JSON */
+    /* a valid text has at least this many bytes for each container (list or object) of its JSON */
     LEAST_ELEMENT = 8,
 };
 static const char format[] = "weir checkpoint";

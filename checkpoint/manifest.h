@@ -52,11 +52,12 @@ struct checkpoint_manifest {
     int64_t step;
     uint64_t generation;
     struct net_job job;
-    struct chunks *chunks; /* parameters of the job, cut into the chunks of that run */
-    int n_files;           /* number of servers */
+    /* parameters of the job, cut into the chunks of the generation that wrote the checkpoint */
+    struct chunks *chunks;
+    int n_files; /* number of servers */
     struct safetensors_written *files;
-    /* [n_files] id of the server's own folder that has the file; empty: the manifest's folder.
-     * NULL: all are in the manifest's */
+    /* [n_files] id of the server's own folder in which the file is; empty: it is in the
+     * manifest's folder. NULL: all files are in the manifest's folder */
     char (*folder)[FOLDER_ID_BYTES];
     int *shard; /* [chunks->n_chunks] file that has the chunk; NULL: not recorded */
     /* text of the member that joined last (net_join.trained_on); NULL: not known */

@@ -55,14 +55,15 @@ const char *checkpoint_name_number(const char *text, int digits, uint64_t *out)
     return n == 0 || (n > 1 && text[0] == '0') ? NULL : text + n;
 }
 
-/* Returns the text after a number and the character `end`; NULL: the text has another form. */
+/* Returns the text after a number and the character `end`, or NULL if the text does not begin
+ * with these. */
 static const char *skip_number(const char *text, int digits, char end, uint64_t *out)
 {
     const char *after = text ? checkpoint_name_number(text, digits, out) : NULL;
     return after && *after == end ? after + 1 : NULL;
 }
 
-/* Returns the text after E.G-S or S; NULL: the text has another form. */
+/* Returns the text after E.G-S or S, or NULL if the text does not begin with these. */
 static const char *parse_stem(const char *text, struct checkpoint_id *id)
 {
     uint64_t epoch, n, step;

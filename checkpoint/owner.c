@@ -16,8 +16,8 @@
 
 enum owner_state { OWNER_GONE, OWNER_ALIVE, OWNER_ENDING, OWNER_UNKNOWN };
 
-/* Returns the state of a worker without servers, which is alive while it holds its lock. On a file
- * system without locks the worker counts as gone. */
+/* Returns the state of an owner that is a worker without servers: it is alive while it holds its
+ * lock. On a file system without locks the worker counts as gone. */
 static enum owner_state look_at_lock(const char *folder, char why[CONTROL_TEXT_BYTES])
 {
     char path[PATH_MAX];

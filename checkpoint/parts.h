@@ -39,16 +39,16 @@ struct checkpoint_keep {
     bool older_stay;              /* parts older than the last of `kept` stay, too */
     uint64_t generation;          /* current term of the ps 0 that sent this list */
     struct checkpoint_id writing; /* ps 0's current order; generation 0: none */
-    /* last order, whatever its result: its unfinished file stays, since it may still be written;
-     * its finished parts do not stay for this reason */
+    /* last order, whatever its result: its unfinished file stays, because it may still be
+     * written; this field does not protect its finished parts */
     struct checkpoint_id ordered;
-    /* Called just before each removal; returns true to keep the part. May be NULL. */
+    /* Called just before each removal; returns true if the part must be kept. May be NULL. */
     bool (*needs)(void *ctx, struct checkpoint_id id);
     void *ctx;
 };
-/* Removes this server's parts that are not to be kept, and its unfinished files. A part is this
- * server's if it was written at this address, or for this ps 0 at any address. Files of a higher
- * epoch stay; parts of an earlier epoch stay until `kept` has an entry. */
+/* Removes this server's parts that `keep` does not protect, and its unfinished files. A part
+ * belongs to this server if it was written at this address, or for this ps 0 at any address.
+ * Files of a higher epoch stay; parts of an earlier epoch stay until `kept` has an entry. */
 enum status checkpoint_parts_clean(const char *folder, const char *address,
                                    const struct checkpoint_keep *keep);
 

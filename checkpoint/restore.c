@@ -15,7 +15,7 @@
 
 static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
-    char copy[SAFETENSORS_WHY_BYTES]; /* `text` may be a part of `why` */
+    char copy[SAFETENSORS_WHY_BYTES]; /* copy of `text`, which may be stored in `why` itself */
     snprintf(copy, sizeof copy, "%s", text);
     snprintf(why, MANIFEST_WHY_BYTES, "%s %s", file, copy);
     return ST_CORRUPT;
@@ -217,7 +217,8 @@ static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST
     return checkpoint_manifest_read(path, &r->m, why);
 }
 
-/* Opens the files. A file in its server's own folder may have been copied to this one. */
+/* Opens the files. A file that belongs to its server's own folder may have been copied to this
+ * folder. */
 static enum status open_files(struct checkpoint_restore *r,
                               const struct checkpoint_restore_query *q, int *n_elsewhere,
                               char why[MANIFEST_WHY_BYTES])
@@ -311,7 +312,8 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
                               : ST_CORRUPT;
         if (st == ST_OK || st == ST_BUSY)
             break;
-        if (is_unread(st)) { /* an older checkpoint must not replace it */
+        /* no older checkpoint may replace one that is only unreadable at present */
+        if (is_unread(st)) {
             log_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
             break;
         }

@@ -24,21 +24,23 @@ struct checkpoint_elsewhere {
 };
 
 struct checkpoint_restore;
-/* Opens a checkpoint. path: a manifest; a folder: the newest complete checkpoint in it; or a
- * folder's `best`: the one that it names. All its data in this folder were compared with their
- * checksums. elsewhere: NULL: files in other folders are assumed to exist. */
+/* Opens a checkpoint. `path` names a manifest, a folder (of which the newest complete checkpoint
+ * is opened), or a folder's file `best` (which names the checkpoint). All data of the checkpoint
+ * in this folder have been compared with their checksums. If `elsewhere` is NULL, files in other
+ * folders are assumed to exist. */
 enum status checkpoint_restore_find(const char *path, struct checkpoint_restore **out);
 enum status checkpoint_restore_find_with(const char *path,
                                          const struct checkpoint_elsewhere *elsewhere,
                                          struct checkpoint_restore **out);
 
-enum { RESTORE_MAX_SAMPLES = 1 << 13 }; /* numbers in a list of samples */
+enum { RESTORE_MAX_SAMPLES = 1 << 13 }; /* most numbers in a list of samples */
 
 struct checkpoint_restore_query {
     const char *folder;
-    const char *name;                  /* name of a manifest in it; NULL: the newest complete one */
-    struct checkpoint_id before;       /* only checkpoints older than this one; generation 0: all */
-    struct checkpoint_history history; /* zeros: history that the folder has recorded */
+    const char *name;            /* name of a manifest in it; NULL: the newest complete one */
+    struct checkpoint_id before; /* only checkpoints older than this one; generation 0: all */
+    /* history to which the checkpoint must belong; zeros: the one that the folder has recorded */
+    struct checkpoint_history history;
     /* true: every byte is checked now; false: only the manifest, and each file's size and header.
      * Data are then checked when they are read, so that a server reads only its own chunks */
     bool whole;
@@ -71,7 +73,8 @@ void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
 /* Returns true if the file is in this folder. */
 bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
-/* Returns true if those elements and their slots can be read here. */
+/* Returns true if the n elements from `first` on, and their slots, can be read from the open
+ * files. */
 bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n);
 /* Reads `n` elements of the flat block of all parameters, beginning with `first` (at most as many
  * as one chunk has): their values, their slots (NULL: none) one after the other, and the lowest

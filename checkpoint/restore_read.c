@@ -81,7 +81,8 @@ static enum status read_slot(const struct checkpoint_restore *r, int slot, int64
         if (i >= r->n_tensors || t->slot != slot || t->first > first) {
             LOG_E("%s/%s: elements %" PRId64 " and above of the parameters are missing", r->folder,
                   r->name, first);
-            return ST_NOT_FOUND; /* only a server's part may lack elements */
+            /* only a checkpoint that was opened from one server's parts may lack elements */
+            return ST_NOT_FOUND;
         }
         int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;
         enum status st = read_tensor(r, t, skip, some, dst);
@@ -146,7 +147,7 @@ static const char *samples_text(const struct checkpoint_restore *r)
 {
     const char *text = NULL;
     for (int i = 0; !text && i < r->m->n_files; i++)
-        if (r->files[i]) /* the list is in the file of the first chunk */
+        if (r->files[i]) /* the file of the model's first chunk has the list */
             text = safetensors_metadata(r->files[i], "samples");
     return text;
 }

@@ -44,7 +44,8 @@ static int newest_first(const void *a, const void *b)
     return checkpoint_names_compare(y->id, x->id);
 }
 
-/* Returns true if the name fits the checkpoint. A name in epoch 0 contains no generation. */
+/* Returns true if the name can belong to the checkpoint. A name in epoch 0 contains no
+ * generation, so only its step is compared. */
 static bool is_of(const struct checkpoint_name *name, struct checkpoint_id id)
 {
     return name->id.step == id.step && id.generation > 0 &&
@@ -115,7 +116,7 @@ static void free_listing(struct listing *l)
     free(l->keeps);
 }
 
-/* Lists the folder; a missing folder is empty. */
+/* Lists the folder. A folder that does not exist counts as empty. */
 static enum status read_listing(const char *folder, struct listing *l)
 {
     *l = (struct listing){.folder = folder};
@@ -173,7 +174,8 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     struct checkpoint_manifest_place *list = NULL;
     enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
-        /* checked after the listing: an empty list may mean that this is another folder */
+        /* the id is compared after the listing: an empty list may mean that this is another
+         * folder */
         st = checkpoint_folder_is(folder, id);
     if (st == ST_OK)
         *out = list;

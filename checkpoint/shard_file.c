@@ -30,7 +30,7 @@ struct part {
     size_t at;          /* offset in the chunk */
 };
 
-/* Finds the part of parameter `param` in the chunk; false: it has no part there. */
+/* Finds the elements of parameter `param` in the chunk. Returns false if the chunk has none. */
 static bool part_of(const struct chunks *chunks, const struct net_chunk *c, int param,
                     struct part *out)
 {
@@ -158,7 +158,7 @@ static enum status fill_progress(struct table *t, const struct checkpoint_progre
     return ST_OK;
 }
 
-/* Adds the samples of the chunk that has them. */
+/* Adds the list of samples, which at most one of the chunks has. */
 static enum status fill_samples(struct table *t, const struct checkpoint_shard_chunk *list, int n)
 {
     size_t bytes = 0;

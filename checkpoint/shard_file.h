@@ -30,7 +30,8 @@ struct checkpoint_shard_chunk {
     const uint64_t *samples; /* first chunk of the model: list of checkpoint_restore_samples
                                 (restore.h); otherwise NULL */
     size_t n_samples;
-    const uint64_t *idle; /* number for each parameter of the chunk; NULL: all are 0 */
+    /* number of idle updates of each parameter of the chunk; NULL: all are 0 */
+    const uint64_t *idle;
 };
 
 struct checkpoint_shard_file {

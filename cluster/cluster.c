@@ -13,8 +13,8 @@ static const char *first_of(const char *a, const char *b)
     return a && *a ? a : b;
 }
 
-/* Reads the environment. srun sets the variables of the step; those of the job mean the same if the
- * step is the whole job. */
+/* Reads the environment. srun sets the variables of the Slurm step; the variables of the Slurm
+ * job mean the same if the Slurm step is the whole job. */
 void cluster_environment(struct cluster_request *r)
 {
     r->tf_config = getenv("TF_CONFIG");
@@ -57,7 +57,8 @@ static const char *role_name(enum cluster_role role)
     return role == CLUSTER_PS ? "ps" : "worker";
 }
 
-/* Checks --job_name and --task_index against a cluster that states the task itself. */
+/* Checks --job_name and --task_index against a cluster whose source also names this program's
+ * task. */
 static enum status check_task(const struct cluster_request *r, const struct cluster *c)
 {
     if (c->source != CLUSTER_TF_CONFIG && c->source != CLUSTER_SLURM)

@@ -15,7 +15,7 @@ enum cluster_source { CLUSTER_NONE, CLUSTER_FLAGS, CLUSTER_TF_CONFIG, CLUSTER_SL
 enum cluster_role { CLUSTER_PS, CLUSTER_WORKER, CLUSTER_EVALUATOR };
 
 struct cluster {
-    enum cluster_source source; /* NONE: no cluster is described, a worker trains alone */
+    enum cluster_source source; /* NONE: no source describes a cluster, so a worker trains alone */
     struct hosts ps, workers;   /* workers.n 0: their number is unknown */
     /* Only TF_CONFIG and Slurm, with a task, set the fields below. */
     enum cluster_role role;
@@ -48,14 +48,14 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out);
 /* Checks that the cluster's task is one for this program, CLUSTER_PS or CLUSTER_WORKER. Otherwise
  * it logs which program to start. */
 enum status cluster_check_role(const struct cluster *c, enum cluster_role program);
-/* Logs the source of the cluster, its numbers of programs and this task, at info level; and that a
- * TF_CONFIG is not used. This is a separate function, since a program may log only after
- * log_start. */
+/* Logs at info level the source of the cluster, the numbers of its programs, and this task; also
+ * logs that a TF_CONFIG is not used, if that is so. This is a separate function, since a program
+ * may log only after log_start. */
 void cluster_log(const struct cluster *c);
 void cluster_free(struct cluster *c);
 
-/* Reads a cluster from the text of TF_CONFIG. Like the function below it uses only its arguments.
- */
+/* Reads a cluster from the text of TF_CONFIG. This function and the next one use only their
+ * arguments, not the environment. */
 enum status cluster_read_tf_config(const char *text, int no_task, struct cluster *out);
 enum status cluster_read_step(const struct cluster_step *step, int64_t n_ps, int64_t port,
                               struct cluster *out);

@@ -44,7 +44,7 @@ static const char *add_name(struct hosts *out, const struct name *name)
 
 static const char *expand(const char *p, const char *end, struct name name, struct hosts *out);
 
-/* Expands the range lo-hi, one part of a bracket; `rest` follows the bracket. */
+/* Expands the range lo-hi, which is one of the entries of a bracket; `rest` follows the bracket. */
 static const char *expand_range(const char *part, const char *rest, const char *end,
                                 const struct name *before, struct hosts *out)
 {

@@ -37,7 +37,7 @@ static enum status read_number(const char *name, const char *text, int64_t below
     return ST_OK;
 }
 
-/* Computes for each of n tasks its node, and its position among the tasks of that node. */
+/* Computes, for each of n tasks, its node and its position among the tasks of that node. */
 static void spread(const int *counts, int n_nodes, int in_turns, struct spot *out, int n)
 {
     int at = 0, most = 0;
@@ -52,7 +52,8 @@ static void spread(const int *counts, int n_nodes, int in_turns, struct spot *ou
                 out[at++] = (struct spot){i, j};
 }
 
-/* Reads "block", "cyclic:block" and the like: 1 for in turns, 0 for by blocks, -1 for neither. */
+/* Returns how Slurm distributes tasks, from a text such as "block" or "cyclic:block": in turns
+ * (1), by blocks (0), or in another way (-1). */
 static int turns(const char *distribution)
 {
     size_t n = distribution ? strcspn(distribution, ":,") : 0;

@@ -117,7 +117,7 @@ static void log_unreached(const struct hosts *ps, int server, enum status st, co
               st == ST_UNAVAILABLE ? "not reachable" : status_text(st), why);
 }
 
-/* Gets the status of the first server that answers, beginning with ps 0. */
+/* Requests the status from the servers, ps 0 first, until one of them answers. */
 static enum status ask_servers(const struct hosts *ps, struct net_status *out)
 {
     enum status st = ST_INVALID;
@@ -359,8 +359,8 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
 }
 
-/* Logs which credentials the command line needs in addition. weirctl does not print its own
- * credentials, since they belong to its operator. */
+/* Logs which credentials the command line needs in addition. weirctl does not print the
+ * credentials that it uses itself, since they belong to its operator. */
 static void log_security(const char *who)
 {
     if (security_has_tls())

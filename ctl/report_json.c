@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Prints and frees the document `all`. NULL: the document could not be made. */
+/* Prints and frees the document `all`; NULL: memory was lacking, which is reported. */
 static enum status print_take(json_t *all)
 {
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
@@ -97,7 +97,7 @@ static json_t *data_json(const struct job_data *d)
                      d->classes, "own_shards", d->own, "labels", kinds[d->labels]);
 }
 
-/* Returns an array, or null for n = 0. */
+/* Returns a JSON array of the n numbers, or JSON null if n is 0. */
 static json_t *numbers_json(const float *value, int n)
 {
     json_t *list = n > 0 ? json_array() : json_null();

@@ -10,7 +10,7 @@ enum { MAX_COLUMNS = 16 };
 struct ctl_table {
     char **rows; /* [n_rows] cells with tabs between them; the first row has the headlines */
     int n_rows, room;
-    int lacks; /* there was no memory for a row */
+    int lacks; /* true: a row is missing, because memory was lacking */
 };
 
 static void add(struct ctl_table *t, char *row)

@@ -103,7 +103,7 @@ static void set_direct(struct durable *f, int on)
     f->direct = fcntl(f->fd, F_SETFL, flags) == 0 && on;
 }
 
-/* Writes the bytes of the block to the file. */
+/* Writes to the file the bytes that are collected in the block. */
 static enum status flush_block(struct durable *f)
 {
     const char *p = f->block;
@@ -156,7 +156,8 @@ enum status durable_sync_name(const char *path)
                        * fsync */
     if (fd < 0)
         return io_error(dir, "open");
-    /* fsync fails with EINVAL on a file system that cannot sync a folder. */
+    /* fsync fails with EINVAL on a file system that cannot sync a folder: this counts as
+     * success. */
     enum status st = fsync(fd) != 0 && errno != EINVAL ? io_error(dir, "sync") : ST_OK;
     close(fd);
     return st;

@@ -19,7 +19,7 @@ struct durable {
     size_t filled;
     int in_place;   /* not a regular file: nothing is renamed */
     int direct;     /* writes bypass the page cache */
-    uint64_t bytes; /* passed to durable_write so far */
+    uint64_t bytes; /* number of bytes that durable_write has received so far */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 

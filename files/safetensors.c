@@ -17,8 +17,8 @@ static size_t tensor_bytes(const struct safetensors_tensor *t)
     return (size_t)shape_elems(&t->shape) * sizeof(float);
 }
 
-/* Returns the tensor's entry of the header. *at: offset of its data; set to their end. NULL: out of
- * memory. */
+/* Returns the tensor's entry of the header. *at is the offset of the tensor's data, and becomes
+ * the offset of their end. Returns NULL if memory ran out. */
 static json_t *describe_tensor(const struct safetensors_tensor *t, uint64_t *at)
 {
     json_t *shape = json_array();

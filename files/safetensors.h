@@ -40,7 +40,8 @@ struct safetensors_written {
     uint32_t crc32c; /* checksum of all bytes before the data, including the tensors' checksums */
 };
 
-/* Writes a durable file. out: may be NULL. */
+/* Writes the file as in durable.h. `out` receives its size and the checksum of its header, and
+ * may be NULL. */
 enum status safetensors_write(const char *path, const struct safetensors_content *content,
                               struct safetensors_written *out);
 

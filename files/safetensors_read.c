@@ -188,7 +188,7 @@ static enum status bad_entry(char why[SAFETENSORS_WHY_BYTES], const char *name, 
     return ST_CORRUPT;
 }
 
-/* Sets the entry's dtype. Returns false for an unknown one. */
+/* Sets the entry's dtype. Returns false if the dtype is unknown. */
 static bool read_dtype(const char *text, struct safetensors_entry *e)
 {
     static const struct {
@@ -234,7 +234,7 @@ static enum status read_entry(const struct safetensors_file *f, const char *name
         return ST_UNSUPPORTED;
     }
     e->n_elems = shape_elems(&e->shape);
-    /* at most 2^43: see shape_elems */
+    /* the product is at most 2^43, as shape_elems limits n_elems */
     e->bytes = known ? (uint64_t)e->n_elems * (uint64_t)e->elem_bytes : end - begin;
     if (begin > end || end > room || end - begin != e->bytes)
         return bad_entry(why, name, "does not lie inside the file");

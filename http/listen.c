@@ -42,7 +42,8 @@ static int bound(const struct addrinfo *a)
     return -1;
 }
 
-/* Binds to an IPv4 address before an IPv6 one: clients of localhost, which has both, try IPv4. */
+/* Binds to an IPv4 address before an IPv6 one, because clients of localhost, which has both,
+ * first try IPv4. */
 static int bind_first(const struct addrinfo *list)
 {
     const int families[] = {AF_INET, AF_INET6};

@@ -138,7 +138,7 @@ static struct connection *find_connection(struct http_server *s, int fd)
     return NULL;
 }
 
-/* Shuts the socket; libmicrohttpd notices that and closes the connection. */
+/* Shuts the socket down; libmicrohttpd notices that and closes the connection. */
 static void shut_connection(struct connection *c)
 {
     shutdown(c->fd, SHUT_RDWR);
@@ -209,8 +209,8 @@ static int cpu_budget_pause_ms(struct cpu_budget *p)
     return p->left_ns >= 0 ? 0 : (int)(-p->left_ns * CPU_SHARE / MS) + 1;
 }
 
-/* Waits until a request arrives, destroy wakes the thread, or `ms` have passed. epoll_fd -1:
- * requests wait. */
+/* Waits until a request arrives, destroy wakes the thread, or `ms` have passed. epoll_fd -1: a
+ * request does not end the wait. */
 static void wait_for_more(struct http_server *s, int64_t ms, int epoll_fd)
 {
     MHD_UNSIGNED_LONG_LONG until;

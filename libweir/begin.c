@@ -168,7 +168,8 @@ static void *starter_main(void *arg)
         waiting_set_member(w->waiting, start.place.member);
     pthread_mutex_lock(&w->lock);
     int code = weir_errors_code_of(st);
-    if (st == ST_OK) /* a server answered during the lookup */
+    /* a server has answered while is_over() looked into the folder */
+    if (st == ST_OK)
         w->is_over = 0;
     if (st == ST_CANCELLED && !w->cancelled)
         code = w->leaves ? WEIR_LEFT : w->is_over ? WEIR_OVER : code;

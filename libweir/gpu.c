@@ -49,8 +49,8 @@ int weir_gpu_reserve(const char *uuid, double memory_fraction, const char *lock_
     struct weir_gpu *gpu = calloc(1, sizeof *gpu);
     if (!gpu)
         return fail(why, size, WEIR_E_NOMEM, "out of memory");
-    /* The program does not allocate the memory at once. is_auto: a fraction that is only a limit
-     * counts in the sum of the fractions, too. */
+    /* The program may allocate the memory later, so the fraction is only a limit (is_cap);
+     * is_auto makes such fractions count in the sum, too. */
     const struct device_claim_request want = {.parts = device_claim_parts(memory_fraction),
                                               .is_cap = memory_fraction > 0,
                                               .is_auto = true};

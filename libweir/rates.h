@@ -3,9 +3,9 @@
 #define LIBWEIR_RATES_H
 #include "libweir/weir_impl.h"
 
-/* Refuses a change of a parameter that would make it a statistic with factors; sets the error. */
+/* Sets and returns the error of a call that would result in a statistic with factors. */
 int weir_rates_refuse_statistic(struct weir *w, int param);
-/* Refuses factors of parameters that no optimizer of Weir would use; logged. */
+/* Refuses factors of parameters if no optimizer of Weir would use them; logged. */
 enum status weir_rates_check(const struct weir *w);
 /* Sets the factor of the learning rate to 1 at the beginning of a step. */
 void weir_rates_begin_step(const struct weir *w);

@@ -28,7 +28,7 @@ static int note_ended(struct weir *w, int invalid)
     return WEIR_REBASED;
 }
 
-/* Returns the code for the end of a wait. An error stops the handle. */
+/* Returns the code with which a wait ends. An error stops the handle. */
 static int code_of_wait(struct weir *w, enum status st, int invalid)
 {
     if (st == ST_OK)
@@ -237,7 +237,8 @@ void weir_steps_exit(struct weir *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Checks that the handle allows a call: an error, or the code of stopped_or_cancelled. */
+/* Checks that the handle allows a call. Returns an error, the code of stopped_or_cancelled, or
+ * 0. */
 static int check_call(struct weir *w)
 {
     if (weir_errors_refuses(w))
@@ -296,8 +297,8 @@ int weir_wait(struct weir *w, int param, int timeout_ms)
     return code;
 }
 
-/* Returns a parameter whose pushed change waits, in the array of the values, for the rest of
- * `param`'s chunk; -1: none. The caller holds the lock. */
+/* Returns a parameter whose pushed change is in the array of the values, because other
+ * parameters of `param`'s chunk are not pushed yet; -1: none. The caller holds the lock. */
 static int change_beside(const struct weir *w, int param)
 {
     int chunk = w->chunks->params[param].first_chunk;
@@ -310,8 +311,9 @@ static int change_beside(const struct weir *w, int param)
 }
 
 /* Pushes and pulls of a chunk's parameters exclude each other: the answer to a pull must not
- * replace the values while a push computes a change in their place, or before the push has sent it.
- * A pull that begins after a push finds its change, or its request. */
+ * replace the values while a push computes a change in their place, or before the push has sent
+ * it. A pull that begins after a push finds the push's change in the array, or its request in
+ * flight. */
 static void begin_push(struct weir *w, int param)
 {
     struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
@@ -388,7 +390,7 @@ int weir_pull(struct weir *w, int param)
 }
 
 /* Sends the chunk's contribution; data points to its first element. lacking: the marks of the
- * parameters that have no gradient; NULL: all have one. */
+ * parameters that have no gradient; NULL: all have gradients. */
 static int send_chunk(struct weir *w, int chunk, const float *data, double samples,
                       const uint8_t *lacking)
 {

@@ -68,11 +68,11 @@ struct weir {
     int is_over;
     char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host and process, the member's name*/
     struct chunks *chunks;
-    float *values, *gradients, *contributions; /* [n_elems]; contributions: the same as another */
+    float *values, *gradients, *contributions; /* [n_elems]; contributions: one of the first two */
     void *own_values, *own_gradients; /* memory of values, gradients; NULL: in the segment */
     struct segment *segment;
     struct updates updates;
-    struct updates watched;  /* `updates` as `waiting` sees them (waits.c) */
+    struct updates watched;  /* `updates` as `waiting` uses them (waits.c) */
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */

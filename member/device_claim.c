@@ -159,7 +159,7 @@ static void describe_holders(const struct device_holders *others, const char *la
     append_why(why, n, "%s", last);
 }
 
-/* Claims a part of the GPU. The caller holds the lock under which claims are added up. */
+/* Claims a fraction of the GPU. The caller holds the lock under which claims are added up. */
 static enum status reserve_part(const char *dir, const char *key,
                                 const struct device_claim_request *want, struct device_claim *out,
                                 struct device_holders *others, char *why)

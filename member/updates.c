@@ -20,7 +20,7 @@ struct local {
     struct optim_config optim;
     struct net_place place;
     int n_slots;
-    int64_t restarts; /* the slots are emptied after so many steps; 0: never */
+    int64_t restarts; /* the slots are emptied after this many steps; 0: never */
     float *params;    /* flat block; borrowed */
     /* n_slots x n_elems; a chunk's slots are stored together, from n_slots * first on */
     float *slots;
@@ -119,7 +119,8 @@ static uint64_t *idle_of(const struct local *l, int chunk)
     return l->idle + l->chunks->chunks[chunk].param + chunk;
 }
 
-/* Arguments of optim_begin_scaled for a chunk; `since` is without idle updates. */
+/* Arguments of optim_begin_scaled for a chunk. `since` does not yet include the chunk's idle
+ * updates. */
 struct moment {
     uint64_t step, since;
     struct optim_factors factors;

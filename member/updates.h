@@ -26,7 +26,7 @@ struct updates_ops {
     void (*set_rate)(void *ctx, float rate);
     /* Pushes a contribution. weight 0: it counts, changes nothing, and data are not read. */
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
-    /* Pushes a contribution that lacks gradients, as net_exchange_push_lacking. */
+    /* Pushes a contribution that lacks gradients, like net_exchange_push_lacking. */
     enum status (*push_lacking)(void *ctx, int chunk, int64_t step, const float *data, float weight,
                                 const uint8_t *lacking);
     /* Pushes data in the job's dtype of contributions. NULL: only push is supported. */
@@ -34,7 +34,8 @@ struct updates_ops {
                                 const uint8_t *lacking);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/
     /* Copies the averages of all parameters (optim_config.ema_decay) to a flat block; parameters
-     * without an average have their value there. The caller has no push pending. NULL: none. */
+     * without an average have their value there. The caller has no push pending. averages NULL:
+     * this kind keeps no averages. */
     enum status (*averages)(void *ctx, float *out);
     void (*flush)(void *ctx);
     /* Waits like net_exchange_wait_until; the local kind never waits. */
@@ -44,13 +45,14 @@ struct updates_ops {
     int64_t (*version)(void *ctx, int chunk);
     int (*is_busy)(void *ctx, int chunk); /* NULL: never */
     uint64_t (*samples)(void *ctx);       /* NULL: servers do not assign samples */
-    /* net_exchange_leave_soon and net_exchange_is_leaving; NULL: no servers. */
+    /* Work like net_exchange_leave_soon and net_exchange_is_leaving. NULL: there are no servers. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);
-    enum status (*leave)(void *ctx, int done, const char *error); /* "": without an error */
+    /* error "": the member leaves without an error */
+    enum status (*leave)(void *ctx, int done, const char *error);
     void (*cancel)(void *ctx);
     void (*stats)(void *ctx, struct net_exchange_stats *out);
-    void (*waits)(void *ctx, struct net_exchange_wait *out); /* NULL: it never waits */
+    void (*waits)(void *ctx, struct net_exchange_wait *out); /* NULL: this kind never waits */
     void (*destroy)(void *ctx);
 };
 

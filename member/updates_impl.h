@@ -3,8 +3,8 @@
 #define MEMBER_UPDATES_IMPL_H
 #include "member/updates.h"
 
-/* Creates the local kind, with the job's optimizer. restarts: after so many steps the caller
- * empties the slots (updates_local_empty); 0: never. */
+/* Creates the local kind, with the job's optimizer. restarts: the caller empties the slots after
+ * this many steps (updates_local_empty); 0: never. */
 enum status updates_local_create(const struct net_exchange_config *cfg,
                                  const struct optim_config *optim, int64_t restarts,
                                  struct updates *out);

@@ -33,8 +33,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* most that all workers' parts may add up to; measured: four workers with 0.5 each diverged, two
- * with 0.7 each did not */
+/* limit on `part` times the number of workers; measured: training diverged with four workers and
+ * 0.5, but not with two workers and 0.7 */
 static const float MOST_PARTS = 1.5f;
 
 /* Gradients that the steps of a chunk's round lack so far. */
@@ -48,10 +48,11 @@ struct rounds {
     struct updates local, servers;
     const struct chunks *chunks; /* borrowed */
     int64_t n_steps;             /* H: steps of a round */
-    int own_pace;                /* each chunk at its own pace: a mode other than sync */
-    float part;                  /* part of an average's change that is contributed */
-    int batch;                   /* samples of one step */
-    float *params;               /* trained parameters; borrowed */
+    /* true in a mode other than sync: each chunk makes its rounds at its own pace */
+    int own_pace;
+    float part;    /* part of an average's change that is contributed */
+    int batch;     /* samples of one step */
+    float *params; /* trained parameters; borrowed */
     float *base;
     /* contributions until they are answered; in `segment` or in memory of this object */
     float *change;
@@ -59,10 +60,11 @@ struct rounds {
     float *own_change;
     float *weight;           /* [n_chunks] weight of the round's steps so far */
     enum round_lacks *lacks; /* [n_chunks] */
-    uint8_t *lacking;        /* marks of the round's steps (lacking_at) */
-    pthread_mutex_t lock;    /* guards the three fields below */
-    int64_t *round;          /* [n_chunks] round whose version params began with */
-    int64_t *taken;          /* [n_chunks] steps of the round so far */
+    /* marks of the gradients that the steps of a round lack (lacking_at) */
+    uint8_t *lacking;
+    pthread_mutex_t lock; /* guards the three fields below */
+    int64_t *round;       /* [n_chunks] round whose version params began with */
+    int64_t *taken;       /* [n_chunks] steps of the round so far */
     /* [n_chunks] in modes other than sync: the contribution was sent, so the next version begins a
      * round */
     char *is_sent;
@@ -94,7 +96,7 @@ static enum status rounds_start(void *ctx, struct net_start *out)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
         begin_round(r, i, own_pace_version(r, i, out->step));
-    /* the job's outer optimizer counts; its rate may differ from this worker's flag */
+    /* the job's outer optimizer counts, whose rate may differ from this worker's flag */
     if (r->part < 1 && out->place.has_outer)
         r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
@@ -204,7 +206,8 @@ static int64_t rounds_version(void *ctx, int chunk)
     struct rounds *r = ctx;
     int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
     pthread_mutex_lock(&r->lock);
-    /* if the versions differ, the answer to the chunk's contribution has arrived */
+    /* if the versions differ, the answer to the chunk's contribution has arrived, so no step of
+     * the next round is made yet */
     if (r->own_pace && version == r->round[chunk])
         taken = r->taken[chunk];
     pthread_mutex_unlock(&r->lock);
@@ -226,7 +229,7 @@ static uint64_t rounds_samples(void *ctx)
     int64_t taken = 0;
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->chunks->n_chunks;
-         i++) /* a chunk at the end of its round makes no more steps */
+         i++) /* the highest number counts: a chunk at the end of its round makes no more steps */
         taken = r->taken[i] > taken ? r->taken[i] : taken;
     pthread_mutex_unlock(&r->lock);
     return first > 0 ? first + (uint64_t)(taken * r->batch) : 0;

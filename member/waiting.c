@@ -42,11 +42,13 @@ struct waiting {
     pthread_t thread;
     int runs;
     struct waiting_lines lines;
-    char whom[STATUS_WAITING_BYTES];   /* workers that ps 0 names; empty: none */
-    char slower[STATUS_WAITING_BYTES]; /* workers that ps 0 waits for; empty: none */
-    int64_t asked_ns;                  /* time of the last request */
-    int64_t ms;                        /* duration of the wait when it was last checked */
-    bool has_line;                     /* the wait has a log line */
+    /* workers that training waits for according to ps 0; empty: none */
+    char whom[STATUS_WAITING_BYTES];
+    /* slower workers that the servers wait for according to ps 0; empty: none */
+    char slower[STATUS_WAITING_BYTES];
+    int64_t asked_ns; /* time of the last request */
+    int64_t ms;       /* duration of the wait when it was last checked */
+    bool has_line;    /* the wait has a log line */
     struct net_path_watch path;
 
     pthread_mutex_t lock; /* guards the field below */
@@ -189,7 +191,7 @@ static void check_wait(struct waiting *w)
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
-    if (now.ms < wait.ms) /* the wait ended during the request to ps 0 */
+    if (now.ms < wait.ms) /* the wait ended while the request to ps 0 was made */
         return;
     if (!whom[0]) { /* no program is named: the program named before has answered */
         if (w->lines.whom[0])

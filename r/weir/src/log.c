@@ -37,8 +37,8 @@ SEXP r_log(SEXP level)
 
 SEXP r_lines(void)
 {
-    /* Copies of the lines: R's functions may jump out of this function, so it releases the lock
-     * before it calls them. */
+    /* The lines are copied, and the lock is released before R's functions are called, because
+     * these may jump out of this function. */
     static char copy[LINES][LINE_BYTES];
     int level[LINES];
     pthread_mutex_lock(&lines_lock);

@@ -443,8 +443,8 @@ static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_
     return out;
 }
 
-/* Pushes a contribution for `samples` samples that does not change the parameter. In a region this
- * is a gradient of zeros. */
+/* Pushes a contribution for `samples` samples that does not change the parameter. In a region
+ * the contribution is a gradient of zeros. */
 static int push_no_change(struct member *m, int i, double samples, int is_values)
 {
     struct param *p = &m->params[i];
