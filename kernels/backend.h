@@ -84,26 +84,26 @@ struct backend {
     /* Optional, called after set_input or set_floats without labels: sets n rows of targets, each
      * with as many floats as the loss has inputs. Then `result` sets n_correct to 0. */
     enum status (*set_targets)(struct plan *p, const float *const *targets, int n);
-    /* Called for the layers 0 .. n_layers-1 in order. train: uses dropout, batch statistics. */
+    /* Called for layers 0 .. n_layers-1 in order. train: uses dropout and batch statistics. */
     enum status (*forward)(struct plan *p, int layer, int train);
-    /* Called from the last layer to layer 0. Computes gradients of the mean loss (wait_grads). */
+    /* Called from the last layer to layer 0. Computes gradients of the mean loss. */
     enum status (*backward)(struct plan *p, int layer);
     /* Returns mean loss and number of samples with argmax == label. Valid from the last forward
      * until the next set_input. On a device that queues work, call it after all backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional. Copies a layer's output, n x elems(out) floats; refused if it is overwritten. */
+    /* Optional. Copies a layer's output, n x elems(out) floats; fails if a relu overwrote it. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`: sets the output of a layer that another plan computes, n x
      * elems(out) floats. Called between set_input and the forwards that read it. Copies src. */
     enum status (*set_output)(struct plan *p, int layer, const float *src);
-    /* Receives src, another plan's read_output_grad, and adds it to the gradients from this plan's
-     * readers of a layer that has, or follows, parameters. Called before the layer's backward. */
+    /* Adds src, which another plan's read_output_grad returned, to the gradient with respect to the
+     * output of a layer of this plan. Called before the layer's backward. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
-    /* Returns the gradient with respect to the output of a layer that another plan computes, summed
-     * over this plan's readers, after their backwards, for the other plan's set_output_grad. */
+    /* Copies the gradient with respect to the output of a layer of another plan, summed over the
+     * layers of this plan that read the output, after their backwards: see set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
-    /* Optional, after finish. on: host memory may receive new pages until a call without it. */
+    /* Optional, after finish. Permits new pages for host memory (on), until a call without on. */
     void (*host_moves)(struct plan *p, int on);
     /* Optional. If it is NULL, the gradients are on the host when backward returns. Otherwise
      * backward may only queue its work, and this call waits for the gradients of the layer. Call it

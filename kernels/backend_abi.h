@@ -6,8 +6,9 @@
 #include "kernels/backend.h"
 
 /* Version of the interface; it must be equal in the backend and the program. A developer increases
- * BACKEND_ABI_NUMBER when the meaning of a field changes, or a table behind `struct backend` gets
- * another size. The other numbers are computed from the headers, so an added field changes
+ * BACKEND_ABI_NUMBER when the meaning of a field changes, or a table to which `struct backend`
+ * points gets another size. The other numbers are computed from the headers, so an added field
+ * changes
  * the version by itself. How many numbers a version has never changes. */
 enum { BACKEND_ABI_NUMBER = 3, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \

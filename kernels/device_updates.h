@@ -11,8 +11,8 @@
 #include "kernels/backend.h"
 #include "kernels/vector/optim.h"
 
-/* Length of a block of a part of a parameter: block k begins at element k * DEVICE_UPDATES_BLOCK of
- * the part, and ends at the next block or the part's end. */
+/* A part of a parameter is divided into blocks of this length. Block k begins at element k *
+ * DEVICE_UPDATES_BLOCK of the part, and ends at the next block or the part's end. */
 enum { DEVICE_UPDATES_BLOCK = 4096 };
 
 struct device_updates_config {
@@ -28,8 +28,8 @@ enum { DEVICE_UPDATES_KEPT = 2 }; /* number of updates whose digests are kept */
 
 struct device_updates_ops {
     /* Sets the optimizer's slots to zero. From now on, until `end`, backward copies no gradients to
-     * the host: see `fetch`. It may be called again between two steps, with as many slots.
-     * ST_NOMEM, logged: the plan has not changed. */
+     * the host: see `fetch`. This function may be called again between two steps, if the optimizer
+     * has the same number of slots. ST_NOMEM, logged: the plan has not changed. */
     enum status (*begin)(struct plan *p, const struct device_updates_config *cfg);
     void (*end)(struct plan *p);
     /* Queues update number `step` (from 1) of all parameters, after the backward of all layers. The
@@ -37,11 +37,11 @@ struct device_updates_ops {
     enum status (*run)(struct plan *p, uint64_t step);
     /* Queues the copy of a part of a gradient (kernels/parts.h; without parts: part 0) to the host,
      * after the backward of its layer and before the next one: all parts of the gradient in their
-     * order. The functions that wait for gradients then wait for them. */
+     * order. The functions that wait for gradients then wait for these copies. */
     enum status (*fetch)(struct plan *p, int param, int64_t part);
-    /* Waits for update `step`, one of the last DEVICE_UPDATES_KEPT. *out: the digest
-     * (kernels/vector/digest.h) of each block of a part of the new value, valid as long as it is
-     * kept. */
+    /* Waits for update `step`, one of the last DEVICE_UPDATES_KEPT. *out: the digests
+     * (kernels/vector/digest.h) of the blocks of this part of the new value, valid while the update
+     * is one of the last DEVICE_UPDATES_KEPT. */
     enum status (*digests)(struct plan *p, int param, int64_t part, uint64_t step,
                            const uint64_t **out);
 };

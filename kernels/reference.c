@@ -524,7 +524,7 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
         layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
 }
 
-/* Adds this layer's terms to the gradients with respect to its inputs. */
+/* Adds the gradients from this layer's backward to the gradients with respect to its inputs. */
 static void layer_backward(struct reference *r, int i, const double *x, const double *dy,
                            double *dx)
 {

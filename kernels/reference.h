@@ -37,7 +37,8 @@ struct reference {
     uint64_t *position;
     double loss;
     int n_correct;
-    struct reference_pool { /* [cells of the largest pool's output in one channel] */
+    /* arrays with one entry for each cell of the largest pool's output in one channel */
+    struct reference_pool {
         int64_t plane, *best, *count;
         double *sums;
     } pool;

@@ -1,4 +1,5 @@
-/* kernels/reference_loss.h - the losses of kernels/reference.c, the only file that includes this.
+/* kernels/reference_loss.h - the losses of kernels/reference.c, the only file that includes this
+ * header.
  * Owns: nothing. Threads: as for the reference. Errors: none. */
 #ifndef KERNELS_REFERENCE_LOSS_H
 #define KERNELS_REFERENCE_LOSS_H

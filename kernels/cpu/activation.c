@@ -1,7 +1,7 @@
 /* kernels/cpu/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by oneDNN, in the format of
- * the input. The gradient is computed from the input, so no layer may overwrite the input. In
- * particular a relu does not, because a relu works in place only if it is the only reader of its
- * input, but here the activation reads the input, too. */
+ * the input. The gradient is computed from the input, so no layer may overwrite the input. A relu
+ * that also reads the input does not overwrite it, because a relu works in place only if it is the
+ * only reader of its input, but here the activation reads the input, too. */
 #include "kernels/cpu/kinds.h"
 
 struct activation {

@@ -2,9 +2,9 @@
  *
  * A pass is the whole network prepared for one number of samples: tensors in the formats that
  * oneDNN chose, primitives, reorders between layers with different formats, one shared scratchpad.
- * A plan has one pass for a full batch, and a second pass for the number of samples that was last
- * used other than that. Each kind of layer is a table of functions (struct cpu_kind). The pass owns
- * every oneDNN object that a kind creates, so a kind has no destructor.
+ * A plan has one pass for a full batch, and a second pass for the smaller number of samples that
+ * was used last. Each kind of layer is a table of functions (struct cpu_kind). The pass owns every
+ * oneDNN object that a kind creates, so a kind has no destructor.
  *
  * Memory traffic is saved as follows:
  * - A relu works in place if it is the only reader of its input. Then its forward is part of the
@@ -86,8 +86,8 @@ struct cpu_op {
     struct cpu_sum *sum;    /* the sum that computes dy; NULL: dy is the dx of the only reader */
     int needs_backward;     /* this layer, or one before it, has parameters */
     int needs_dx;           /* the layer of the first input, or one before it, has parameters */
-    int relu_done;          /* relu: the previous layer computes its forward */
-    int relu_masked;        /* relu: the max pool that reads it computes its backward */
+    int relu_done;          /* true for a relu whose forward the previous layer computes */
+    int relu_masked;        /* true for a relu whose backward the max pool after it computes */
     int overwritten;        /* a relu overwrites y in place */
     /* sum of the gradients that other plans have sent for the output, as rows */
     struct cpu_tensor given;

@@ -7,11 +7,13 @@
 #define KERNELS_CPU_EDGES_H
 #include "kernels/cpu/pass.h"
 
-/* Plans op->dy of layer i. Called after the backwards of its readers are planned. */
+/* Plans op->dy of layer i. Called after the backwards of all layers that read the layer are
+ * planned. */
 enum status cpu_edges_plan_dy(struct cpu_pass *pass, int i);
-/* Plans the copies of tensors that other plans read. Called when the pass is planned. */
+/* Prepares copies of the tensors that other devices' plans read. Called when the pass is
+ * prepared. */
 enum status cpu_edges_plan_reads(struct cpu_pass *pass);
-/* Computes op->dy of layer i. Called after the backwards of its readers. */
+/* Computes op->dy of layer i. Called after the backwards of all layers that read the layer. */
 enum status cpu_edges_run_dy(struct cpu_pass *pass, int i);
 
 enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *src);

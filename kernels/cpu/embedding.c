@@ -60,8 +60,8 @@ done:
     return st;
 }
 
-/* One thread computes all sums of a unit, so the terms are always added in the order of samples and
- * cells. */
+/* One thread computes all sums of a unit, so the summands are always added in the order of samples
+ * and cells. */
 static enum status backward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;

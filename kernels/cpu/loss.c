@@ -63,7 +63,7 @@ static float softmax_row(const float *x, float *y, int64_t n, float max)
     return logf(sum);
 }
 
-/* Returns the term of the loss that depends on the label: the label's x, or, with smoothing, the
+/* Returns the part of the loss that depends on the label: the label's x, or, with smoothing, the
  * weighted mean of the x of all classes. */
 static double softmax_aim(const float *x, int64_t n, int label, double smoothing)
 {

@@ -253,7 +253,7 @@ static enum status backward_layer(struct plan *p, int layer)
     TRY(device_select(plan));
     if (!is_queued)
         TRY(gpu_layer_backward(plan, layer));
-    if (gpu_updates_are_on(plan->updates)) /* the caller requests the copies */
+    if (gpu_updates_are_on(plan->updates)) /* then the caller requests each copy of gradients */
         return ST_OK;
     TRY(plan->member != NULL ? gpu_group_arrive(plan, layer) : gpu_transfer_download(plan, layer));
 done:

@@ -1,5 +1,5 @@
-/* kernels/vector/digest.c - see the header. The loop computes two halves at once: with one sum,
- * each vector would wait for the vector before. */
+/* kernels/vector/digest.c - computes the digest of digest.h. The loop computes the sums of both
+ * halves of the elements at once: with one sum, each vector would wait for the vector before. */
 #include "kernels/vector/digest.h"
 #include "kernels/vector/clones.h"
 

@@ -72,7 +72,7 @@ static void encode_block(unsigned char *dst, float *v, size_t m)
     /* number of values equal to the threshold that are kept */
     int32_t equals = (int32_t)k - n_larger;
     float kept[MOST_KEPT + 1];
-    /* room for one position more than are kept, because the loop writes each position before it
+    /* memory for one position more than are kept, because the loop writes each position before it
      * decides whether to keep it */
     unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;

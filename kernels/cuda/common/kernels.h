@@ -58,8 +58,8 @@ struct gpu_window {
 /* Writes the maxima, and to winner[k] the first cell in the plane that has maximum k. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
-/* Computes dx. y: NULL; or, if the pool reads a relu, the maxima: then dx is the gradient with
- * respect to the relu's input. */
+/* Computes dx. If the pool reads a relu, y is the pool's maxima, and dx is the gradient with
+ * respect to the relu's input; otherwise y is NULL. */
 int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                           const float *y, float *dx, const struct gpu_window *w);
 int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,

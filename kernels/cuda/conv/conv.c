@@ -133,8 +133,8 @@ static enum status convert_result(const struct product *p, int which, float *our
 }
 
 /* Runs one of the three products. ours: the plan's tensors x, w and y, indexed by GPU_CAST_..., or
- * the gradients with respect to them. *with_bias becomes 1 if the product, a forward, has already
- * added bias and relu; NULL: it is not a forward. */
+ * the gradients with respect to them. *with_bias becomes 1 if the product is a forward that has
+ * already applied bias and relu; NULL: the product is not a forward. */
 static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
                                float *const *ours, int *with_bias)
 {

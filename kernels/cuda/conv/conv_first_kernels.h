@@ -1,7 +1,7 @@
 /* kernels/cuda/conv/conv_first_kernels.h - launchers for a convolution of small images with one
- * channel and without a gradient with respect to the image. Each of its sums has only as many terms
- * as the convolution's kernel has cells, about 25, which is few for a matrix product. Threads,
- * errors: as kernels.h. */
+ * channel and without a gradient with respect to the image. Each output is a sum with only as many
+ * summands as the convolution's kernel has cells, about 25, which is few for a matrix product.
+ * Threads, errors: as kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #include "kernels/cuda/common/kernels.h"

@@ -1,7 +1,7 @@
-/* kernels/cuda/groups/comm.c - NCCL's communicators of one process. They do not block: if NCCL has
- * not finished a call, this file polls NCCL until the call is done, a deadline passes, or a cancel
- * arrives. gpu_comm_create runs one small sum with known values, so that NCCL connects all GPUs,
- * and checks the result. */
+/* kernels/cuda/groups/comm.c - NCCL's communicators of one process. The communicators do not block:
+ * if NCCL has not finished a call, the calling thread polls NCCL until the call is done, a deadline
+ * passes, or a cancel arrives. gpu_comm_create runs one small sum with known values, so that NCCL
+ * connects all GPUs, and checks the result. */
 #include "kernels/cuda/groups/comm.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -2,19 +2,19 @@
  *
  * DESIGN. The gradients of a layer form a bucket. The last member to queue its backward of the
  * layer also queues, in its thread, the sum for all members. On each GPU the sum is queued on the
- * stream `down` of the GPU's first member (the leader). It runs after the backwards of this layer,
- * and in parallel with those of the layers below.
+ * stream `down` of the GPU's first member (the leader). The sum runs after the members' backwards
+ * of this layer, and in parallel with the backwards of the layers below.
  *
  * No member can hang, because one thread queues the work of all GPUs for a layer: queued work never
  * depends on work that is not queued yet, and each event is recorded before a stream waits for it.
- * Only the threads in this file wait for missing members. A cancel wakes these threads and ends
- * NCCL's pending calls. A member that fails to queue cancels all other members.
+ * Threads wait for missing members only in the functions of this file. A cancel wakes these threads
+ * and ends NCCL's pending calls. A member that fails to queue cancels all other members.
  *
  * Locks: `issue` ensures that layers are queued in the same order on all GPUs, and that a
- *        communicator is not aborted while it is used. `issue` is held over calls to CUDA and NCCL.
- *        These calls do not wait for other members. They may wait for NCCL's connections, but a
- *        deadline and a cancel end that wait. `lock` is never held over a call. The two locks are
- *        never held together. */
+ *        communicator is not aborted while it is used. `issue` is held during calls to CUDA and
+ *        NCCL. These calls do not wait for other members. They may wait for NCCL's connections, but
+ *        a deadline and a cancel end that wait. `lock` guards the fields that follow it in group.h,
+ *        and is never held during such a call. No thread holds both locks at the same time. */
 #include "kernels/cuda/groups/group.h"
 #include "base/log.h"
 #include "kernels/cuda/groups/comm.h"
@@ -213,7 +213,8 @@ enum status gpu_group_bind(struct gpu_plan *plan)
         float *at = b->params;
         if (at == NULL)
             continue;
-        TRY(gpu_check_cuda(&plan->ops[i], "cudaMemsetAsync", /* the gaps, which are sent, too */
+        /* zeros the gaps, which are sent, too */
+        TRY(gpu_check_cuda(&plan->ops[i], "cudaMemsetAsync",
                            cudaMemsetAsync(at, 0,
                                            (size_t)(b->share * m->group->n_cards) * sizeof(float),
                                            plan->up)));

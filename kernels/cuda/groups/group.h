@@ -60,8 +60,8 @@ enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_
 void gpu_group_destroy(struct gpu_group *g);
 void gpu_group_cancel(struct gpu_group *g);
 
-/* Returns true if the cards can exchange sums and parameters by NCCL, and each has one member. The
- * parameters of each layer are then one block, so that the cards can exchange them. */
+/* Returns true if the cards can exchange sums and parameters by NCCL, and each card has one member.
+ * The parameters of each layer are then one block, so that the cards can exchange them. */
 int gpu_group_can_gather(const struct gpu_group *g);
 /* Reserves memory for the plan in its arena. gpu_group_bind sets the pointers to the parameters
  * when the arena is bound, gpu_group_join then adds the plan to its group, and gpu_group_leave
@@ -80,17 +80,17 @@ enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 /* ---- for steps that one thread queues for all members (resident/cards.h) ---- */
 
 int gpu_group_has_bucket(const struct gpu_plan *plan, int layer);
-/* Locks the group for the thread that queues; its communicators are not aborted then. ST_CANCELLED:
- * they were aborted before; nothing is locked. */
+/* Locks the group for the thread that queues. No thread aborts the communicators while the group is
+ * locked. ST_CANCELLED: the communicators were aborted before, and the group is not locked. */
 enum status gpu_group_lock(struct gpu_group *g);
 void gpu_group_unlock(struct gpu_group *g);
-/* Queues a layer's sum on `down` of all members, behind the events `ready`. Each GPU then has its
+/* Queues a layer's sum on `down` of all members, after the events `ready`. Each GPU then has its
  * share of the sum. */
 enum status gpu_group_reduce(struct gpu_group *g, int layer);
-/* Queues the exchange of the shares of a layer's parameters, and records `copied` behind it. */
+/* Queues the exchange of the shares of a layer's parameters, and then records `copied`. */
 enum status gpu_group_gather(struct gpu_group *g, int layer);
-/* The part of the layer's k-th tensor in a member's share: its elements [lo, hi). Element 0 of the
- * sum is, or would be, at `sum`. */
+/* The elements [lo, hi) of a layer's k-th tensor that are in a member's share. `sum`: address of
+ * element 0 of the tensor's sum, even if that element is in another share. */
 struct gpu_group_part {
     int param;
     int64_t lo, hi;
@@ -110,7 +110,8 @@ enum status gpu_group_fail(struct gpu_group *g, enum status why);
 enum status gpu_group_queue(struct gpu_group *g, int layer);
 void gpu_group_finish(struct gpu_plan *leader, int layer);
 struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card);
-/* returns the offset of the tensor after one of `elems` floats */
+/* returns the distance in floats from a tensor of `elems` floats to the next tensor of the
+ * bucket */
 int64_t gpu_group_bucket_rounded(int64_t elems);
 
 #endif

@@ -1,11 +1,11 @@
 /* kernels/cuda/groups/group_sum.c - adds a layer's gradients over all plans of a group, and copies
  * the sum to the host:
- * - Step 1, on each GPU: the weighted sum of its members' gradients, in the order of their ranks,
- *   is written to the leader's bucket.
- * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce after which a single
+ * - Phase 1, on each GPU: the weighted sum of the gradients of the GPU's members, in the order of
+ *   their ranks, is written to the leader's bucket.
+ * - Phase 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce after which a single
  *   GPU copies the sum, half as much data is sent between GPUs, and all GPUs copy a share of the
  *   sum to the host at the same time.
- * - Step 3: each leader copies its share to the host.
+ * - Phase 3: each leader copies its share to the host.
  *
  * Without NCCL each leader copies its whole bucket. When a leader's thread waits for the gradients,
  * it adds the leader's share of all buckets, in the order of the GPUs. */
@@ -27,7 +27,7 @@ struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card)
     return g->plan[g->card[card].rank[0]];
 }
 
-/* Runs step 1 on one GPU. */
+/* Runs phase 1 on one GPU. */
 static enum status card_sum(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;
@@ -87,7 +87,7 @@ struct gpu_group_part gpu_group_part(const struct gpu_plan *leader, int layer, i
     return p;
 }
 
-/* Runs step 3 on one GPU. */
+/* Runs phase 3 on one GPU. */
 static enum status card_copy(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;

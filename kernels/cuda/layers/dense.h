@@ -17,8 +17,8 @@ struct gpu_dense_product {
     float *c; /* without gaps between columns: ldc is m */
 };
 
-/* Compute type of a product, indexed by the precision, that is by the rounding of the factors,
- * which are floats in memory. */
+/* Compute types of products, indexed by the precision to which the factors are rounded. In memory
+ * the factors are floats. */
 extern const cublasComputeType_t gpu_dense_product_compute[];
 
 /* One product of a pass with its epilogue (the operation that cuBLASLt applies to the result). */

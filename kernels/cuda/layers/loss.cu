@@ -12,7 +12,7 @@ enum { THREADS = 32 };
 
 struct one {
     float y, slope; /* slope: derivative of `part` with respect to x */
-    double part;    /* term of the loss for this class */
+    double part;    /* part of the loss for this class */
 };
 
 static __device__ inline struct one sigmoid_of(float x, float aim)

@@ -7,7 +7,7 @@
 struct pool {
     struct gpu_window window; /* window over one sample; planes: number of channels */
     int32_t *winner;          /* max: [batch][elems(out)] */
-    /* max pool: it is the relu's only reader, and its backward includes that of the relu */
+    /* true for a max pool that is the only reader of a relu: its backward includes the relu's */
     int relu;
 };
 

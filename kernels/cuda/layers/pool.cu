@@ -88,8 +88,9 @@ static int is_pairs(const float *at)
     return (uintptr_t)at % sizeof(struct pair) == 0;
 }
 
-/* y: NULL; or, if the pool reads a relu, the maxima: then the gradient of a maximum that is not
- * above 0 is 0. Reads 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
+/* If the pool reads a relu, y is the pool's maxima, and the gradient of a maximum that is not above
+ * 0 is 0; otherwise y is NULL. Reads 8 bytes (12 with y) per window over a cell, writes 4 per
+ * cell. */
 static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
                                          float *dx, struct gpu_window w)
 {

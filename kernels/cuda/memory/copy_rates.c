@@ -1,5 +1,6 @@
-/* kernels/cuda/memory/copy_rates.c - see the header. The host memory is pinned as that of a plan is
- * (pin.h), so that a machine on which a plan's memory cannot be pinned is found here, too. */
+/* kernels/cuda/memory/copy_rates.c - times several copies in each direction, and reports the
+ * fastest. The host memory is pinned as that of a plan is (pin.h), so that a machine on which a
+ * plan's memory cannot be pinned is found here, too. */
 #include "kernels/cuda/memory/copy_rates.h"
 #include "base/clock.h"
 #include "base/log.h"

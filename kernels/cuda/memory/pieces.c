@@ -1,5 +1,5 @@
 /* kernels/cuda/memory/pieces.c - arithmetic on ranges of host memory: whole pages, joined ranges,
- * and the three pieces of a tensor. */
+ * and the head, middle and tail of a tensor. */
 #include "kernels/cuda/memory/pieces.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* kernels/cuda/memory/pieces.h - divides a host tensor into the part that the device copies
- * directly, and the parts that are staged. Only whole pages can be pinned, and pages that also
- * contain other data must not be pinned. So the middle of a borrowed tensor is copied directly, and
- * its head and tail go through staging memory. This file needs no CUDA. */
+/* kernels/cuda/memory/pieces.h - divides a host tensor into the middle, which the device copies
+ * directly, and two ends (head and tail), which are staged. Only whole pages can be pinned, and
+ * pages that also contain other data must not be pinned. So the middle of a borrowed tensor is
+ * copied directly, and its head and tail go through staging memory. This file needs no CUDA. */
 #ifndef KERNELS_CUDA_MEMORY_PIECES_H
 #define KERNELS_CUDA_MEMORY_PIECES_H
 #include <stddef.h>
@@ -12,7 +12,7 @@ struct gpu_range {
     uintptr_t first, end; /* end: address after the last byte */
 };
 
-/* Lengths of the pieces in elements; their sum is the length of the tensor. */
+/* Lengths of a tensor's head, middle and tail, in elements. */
 struct gpu_pieces {
     int64_t head, middle, tail;
 };

@@ -14,7 +14,7 @@ enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 struct pin {
     struct gpu_range range;
     int n_users;
-    int suspended; /* it is not pinned now (gpu_pin_suspend) */
+    int suspended; /* the range is not pinned now (gpu_pin_suspend) */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three variables below */

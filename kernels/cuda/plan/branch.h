@@ -31,8 +31,8 @@ void gpu_branch_destroy(struct gpu_plan *plan);
 enum status gpu_branch_finish(const struct gpu_plan *plan);
 
 /* Makes `compute` wait for the branches that read memory that the layer's backward writes. This is
- * the first of the four steps of a layer's backward; it is called before any of the layer's work is
- * queued. */
+ * the first of the four functions for a layer's backward; it is called before any of the layer's
+ * work is queued. */
 enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
 /* Returns the lane for the gradients with respect to the layer's parameters. Called when the
  * gradient with respect to the layer's output is queued. */

@@ -26,8 +26,9 @@ struct gpu_diff_buffer {
 
 /* Indices of buffers; -1: none. */
 struct gpu_diff_edge {
-    int dx;         /* gradient with respect to the input, written by the backward */
-    int other, sum; /* sum = dx + other; both -1: dx is the gradient of the first reader */
+    int dx; /* gradient with respect to the input, written by the backward */
+    /* sum = dx + other, where `other` is the sum so far; both -1: this reader is the first */
+    int other, sum;
 };
 
 struct gpu_diff_op {

@@ -208,7 +208,7 @@ static enum status data_fill(struct gpu_input_data *d, const uint8_t *images, co
 done:
     if (stream != NULL) {
         if (st != ST_OK)
-            (void)cudaStreamSynchronize(stream); /* then no copy to freed memory is queued */
+            (void)cudaStreamSynchronize(stream); /* so no copy writes to freed memory later */
         cudaStreamDestroy(stream);
         (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     }

@@ -2,8 +2,8 @@
  *
  * A plan allocates all its memory once, for its largest batch, in one block (arena.h). A pass holds
  * the objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A
- * plan has one pass for a full batch, and a second pass for the number of samples that was last
- * used other than that. All tensors are canonical rows, except those of channels.h. Work is queued
+ * plan has one pass for a full batch, and a second pass for the smaller number of samples that was
+ * used last. All tensors are canonical rows, except those that channels.h selects. Work is queued
  * on the stream `compute`. The stream `up` copies parameters to the device. The stream `down`
  * copies each layer's gradients to the host during the next layer's backward. Events order them.
  * - A relu works in place if it is the only reader of its input, and the convolution, dense layer
@@ -53,11 +53,11 @@ struct gpu_op {
     float **dx;     /* gradient with respect to x, one of the plan's `diffs`; NULL: none */
     float **dy;     /* gradient with respect to y, summed over its readers */
     int needs_backward, needs_dx;
-    int shared;         /* other layers read y, too, so it must not be overwritten */
+    int shared;         /* several layers read y, so none of them may overwrite it */
     int overwritten;    /* a relu overwrites y in place */
-    int done_before;    /* relu, max pool: an earlier layer computes its forward */
+    int done_before;    /* true for a relu or max pool whose forward an earlier layer computes */
     int pooled;         /* convolution and its relu: y is not kept, only the max pool's output */
-    int relu_masked;    /* relu: the pool that reads it has already masked the gradient */
+    int relu_masked;    /* true for a relu whose gradient the pool after it has already masked */
     int x_last, y_last; /* x, y and their gradients are stored channels last (channels.h) */
     void *state;        /* state of the layer's kind, freed with the plan */
 };
@@ -97,7 +97,7 @@ struct gpu_plan {
     cudaEvent_t *ready, *copied; /* [n_layers] events: gradients are on the device; on the host */
     struct gpu_range_list pins;
     void *staging;    /* pinned memory for the heads and tails of all parameters */
-    int32_t *suspect; /* [n_layers] pinned: is a gradient possibly bad? NULL: not checked */
+    int32_t *suspect; /* [n_layers] pinned: 1 if a gradient may be bad; NULL: not checked */
     struct gpu_pass *pass[2], *now;
     uint8_t *host_in, *d_in;     /* blocks of the input: pinned on the host, and on the device */
     struct gpu_input host, d;    /* pointers to the arrays in host_in and in d_in */

@@ -345,7 +345,8 @@ static enum status grad_round(struct gpu_plan *plan, const struct gpu_param *p)
                             gpu_cast_down(plan->down, p->d_grad, p->d_grad16, p->elems));
 }
 
-/* Queues the copy of a part, which lies or would lie in `from`. */
+/* Queues the copy of a part of a gradient. from: address of element 0 of the gradient, even if the
+ * part does not contain it. */
 static enum status part_send(struct gpu_plan *plan, int param, const void *from, int64_t part)
 {
     enum status st = ST_OK;

@@ -16,8 +16,8 @@ enum status gpu_transfer_upload_part(struct gpu_plan *plan, int param, int64_t p
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
 /* Queues the copies of the layer's gradients after ready[layer], part by part. */
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer);
-/* Queues the copy of one part of a gradient of floats behind ready[layer]. The parts are copied in
- * their order. */
+/* Queues the copy of one part of a gradient of floats, after the event ready[layer]. The parts are
+ * copied in their order. */
 enum status gpu_transfer_fetch(struct gpu_plan *plan, int param, int64_t part);
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
 /* Waits for one part of a gradient. */
@@ -27,7 +27,8 @@ enum status gpu_transfer_wait_part(struct gpu_plan *plan, int param, int64_t par
 enum status gpu_transfer_check(struct gpu_plan *plan, int layer);
 enum status gpu_transfer_checked(struct gpu_plan *plan, int layer, bool *suspect);
 /* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. d: address of element
- * 0, even if that element is not copied. Afterwards the next function moves the staged elements. */
+ * 0, even if that element is not copied. When the copy has ended, gpu_transfer_download_place moves
+ * the staged elements. */
 enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
                                        int64_t hi);
 void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);

@@ -5,16 +5,17 @@
  * divided among the cards by a reduce-scatter. Each card updates its share of the parameters, and
  * has the optimizer's slots of this share only. Then an all-gather copies the new shares to all
  * cards. So all cards have the same bits by construction: each value is computed on one card. The
- * sum is that of a group whose gradients are copied to the host (group_sum.c), and so are the bits.
+ * sum has the same bits as in a group whose gradients are copied to the host (group_sum.c).
  *
  * An all-gather of parameters moves as many bytes as one of the summed gradients, which an
  * all-reduce ends with; each card updates 1/n of the values, and holds 1/n of the slots.
  *
  * The exchange of a layer runs on the stream `down`, while `compute` runs the backward of the
- * layers below. It waits for the events `ready`, behind the layer's gradients, and `used`, behind
- * the last use of its parameters. `compute` waits for the last exchange before the end of the step.
- * In a graph these events are edges. Each card has a graph of its own, and all graphs of a step are
- * captured at once, because a sum must be captured in all of them.
+ * layers below. The exchange waits for the event `ready`, recorded after the layer's gradients, and
+ * the event `used`, recorded after the last use of the layer's parameters. `compute` waits for the
+ * last exchange before the end of the step. In a graph these events are edges. Each card has a
+ * graph of its own, and all graphs of a step are captured at once, because a sum must be captured
+ * in all graphs of the step.
  *
  * A card that is lost never ends its part of a sum, and the other cards wait for it. So
  * gpu_cards_wait looks at all cards in turn, and the first error, or a cancel, aborts NCCL's work
@@ -133,7 +134,7 @@ static enum status share_update(struct gpu_plan *plan, int layer)
     TRY(gpu_cards_select(plan));
     TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
                        cudaStreamWaitEvent(plan->down, plan->used[layer], 0)));
-    if (u.n_parts > 0) /* a small layer may lie in the shares of other cards */
+    if (u.n_parts > 0) /* otherwise the layer is small, and is in the shares of other cards only */
         TRY(gpu_check_kernel(op, "update kernel", gpu_optim_run(plan->down, &u)));
 done:
     return st;

@@ -50,7 +50,8 @@ enum status gpu_cards_select(const struct gpu_plan *plan);
 enum status gpu_cards_can_begin(const struct gpu_plan *plan, const struct resident_config *cfg);
 /* Sets n_elems, update.n_parts and, if there are several cards, first_part. */
 enum status gpu_cards_parts_count(struct gpu_plan *plan, int are_several);
-/* Lists the parts of the values that this card of several updates, layer by layer. */
+/* Lists, if there are several cards, the parts of the values that this card updates, layer by
+ * layer. */
 void gpu_cards_parts_list(const struct gpu_plan *plan, const float *keep);
 
 /* ---- steps; they do nothing for a card that trains alone ---- */
@@ -61,7 +62,7 @@ enum status gpu_cards_mark(struct gpu_plan *plan, int layer);
 enum status gpu_cards_exchange(struct gpu_plan *first, int layer);
 /* Makes `compute` wait for the exchange of all layers. */
 enum status gpu_cards_join(struct gpu_plan *plan);
-/* Calls queue(first, n) for the group, which ends if it fails. */
+/* Calls queue(first, n) while the group is locked. If the call fails, ends the group. */
 enum status gpu_cards_run(struct gpu_plan *first,
                           enum status (*queue)(struct gpu_plan *first, int n), int n);
 /* Waits for the oldest run. */

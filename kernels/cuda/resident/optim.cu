@@ -1,6 +1,6 @@
-/* kernels/cuda/resident/optim.cu - updates all parameters in one launch. The formulas are those of
- * kernels/vector/optim.c, term by term. This file is compiled without fused multiply-add, so that a
- * GPU rounds as the CPU does. */
+/* kernels/cuda/resident/optim.cu - updates all parameters in one launch. The formulas have the same
+ * operations in the same order as those of kernels/vector/optim.c. This file is compiled without
+ * fused multiply-add, so that a GPU rounds as the CPU does. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"
 

@@ -1,4 +1,4 @@
-/* kernels/cuda/resident/parts.c - see the header. */
+/* kernels/cuda/resident/parts.c - counts and lists the blocks that parts.h describes. */
 #include "kernels/cuda/resident/parts.h"
 
 int64_t gpu_parts_elems(const struct gpu_plan *plan)

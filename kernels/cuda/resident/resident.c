@@ -292,7 +292,7 @@ done:
     return st;
 }
 
-/* Launches the end of a step: the update, unless it ran behind each layer's backward, and the
+/* Launches the end of a step: the update, unless each layer was updated after its backward, and the
  * tally. */
 static enum status end_launch(struct gpu_plan *plan)
 {

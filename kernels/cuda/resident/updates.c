@@ -3,9 +3,9 @@
  * DESIGN. The update runs on `compute`, after the backward of all layers (at its end `compute` has
  * waited for all branches, see branch.h) and before the next forward. It only reads the gradients,
  * which `down` copies to the host at the same time. A kernel then computes the digest of each
- * block, and the digests are copied to pinned memory. Pinned memory has room for the digests, and
- * for the scalars of the optimizer, of DEVICE_UPDATES_KEPT updates. So an update first waits for
- * the one that used the same room. */
+ * block, and the digests are copied to pinned memory. Pinned memory holds the digests, and the
+ * scalars of the optimizer, of the last DEVICE_UPDATES_KEPT updates. So an update first waits for
+ * the earlier update whose entries it overwrites. */
 #include "kernels/cuda/resident/updates.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -32,7 +32,7 @@ struct gpu_updates {
     void *pinned;                 /* pinned memory of the two arrays below */
     struct optim_step *scalars;   /* [DEVICE_UPDATES_KEPT] update s is at s % DEVICE_UPDATES_KEPT */
     uint64_t *digest;             /* [DEVICE_UPDATES_KEPT][n_parts] */
-    uint64_t known;               /* update that a caller has waited for; 0: none */
+    uint64_t known;               /* last update that a caller has waited for; 0: none */
     cudaEvent_t done[DEVICE_UPDATES_KEPT]; /* the update's digests are on the host */
 };
 
@@ -80,7 +80,7 @@ static void kernels_tell(struct gpu_updates *u, const struct device_updates_conf
     u->update.scale = (float)(1.0 / (double)cfg->weight);
 }
 
-/* Sets the slots to zero, and copies the list of parts before this returns. */
+/* Sets the slots to zero, and copies the list of parts to the device before it returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_updates *u)
 {
     enum status st = ST_OK;
