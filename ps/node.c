@@ -61,8 +61,8 @@ void node_ended(const char *folder, const char *address)
 {
     char path[PATH_MAX];
     up_path(folder, address, path);
-    /* The removal is not synced. If the machine fails now, the mark reappears, which does little
-     * harm; during a wait for the disk the process could be killed. */
+    /* The removal is not synced, since the process could be killed while it waits for the disk.
+     * If the machine fails now, the mark reappears, which does little harm. */
     unlink(path);
 }
 

@@ -10,14 +10,15 @@
 #include <stdbool.h>
 
 struct node_config {
-    const char *folder;  /* --checkpoint_dir, created if missing; NULL: no checkpoints */
-    const char *restore; /* --restore; NULL: the newest checkpoint in the folder, if any */
+    const char *folder;  /* folder of --checkpoint_dir, created if missing; NULL: no checkpoints */
+    const char *restore; /* value of --restore; NULL: the newest checkpoint in the folder, if any */
     bool take_over;      /* claim the folder although its owner is alive; false: that is an error */
     int self;            /* 0: ps 0 */
     int joining;         /* the server is not in the list of servers yet */
     const char *address; /* address of this server; borrowed for ever */
-    const struct hosts *ps_hosts; /* borrowed for ever; joining: ps 0 at least */
-    int64_t save_steps, save_ms;  /* intervals of checkpoints, in steps and in time; 0: none */
+    /* servers of --ps_hosts, borrowed for ever; joining: at least ps 0 */
+    const struct hosts *ps_hosts;
+    int64_t save_steps, save_ms; /* intervals of checkpoints, in steps and in time; 0: none */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
     int min_workers, serves;     /* see coordinator_start */
@@ -45,7 +46,7 @@ void node_control_closed(struct node *s, uint64_t call);
  * ST_OK, since only a plan begins a job there. */
 enum status node_first_join(struct node *s, const struct net_join *join, char *why,
                             size_t why_bytes);
-void node_changed(struct node *s); /* called when workers have changed, or a run has begun */
+void node_changed(struct node *s); /* called when workers have changed, or a generation has begun */
 void node_request(struct node *s); /* requests a checkpoint */
 void node_leave(struct node *s); /* hands on this server's chunks, then calls `over`; not at ps 0 */
 /* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not make

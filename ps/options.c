@@ -186,7 +186,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
               o->task_index, c->ps.n);
         return ST_INVALID;
     }
-    if (!o->join && *o->address) /* workers may have the same command line */
+    if (!o->join && *o->address) /* workers may have the same command line, so this is no error */
         LOG_I(
             "--address is for workers, and for servers with --join; this server uses its entry in --ps_hosts instead");
     c->self = o->join ? -1 : (int)o->task_index;

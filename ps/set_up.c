@@ -1,4 +1,4 @@
-/* ps/set_up.c - creates and connects the server's parts (set_up.h). */
+/* ps/set_up.c - creates and connects the server's objects (set_up.h). */
 #include "ps/set_up.h"
 #include "base/cores.h"
 #include "base/descriptors.h"

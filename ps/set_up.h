@@ -1,6 +1,6 @@
-/* ps/set_up.h - creates the server's parts as its flags require and connects them: calls from
- * one part to another go through the app.
- * Owns:    nothing; the app owns the parts.
+/* ps/set_up.h - creates the server's objects as its flags require and connects them: calls from one
+ * object to another go through the app.
+ * Owns:    nothing; the app owns the objects.
  * Threads: main's, before the server accepts calls.
  * Errors:  see region.h, region_server.h, node.h. */
 #ifndef PS_SET_UP_H

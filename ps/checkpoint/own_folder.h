@@ -20,7 +20,7 @@ struct own_folder_config {
     const char *folder, *address; /* address of this server; both borrowed to the program's end */
     const char *folder_id;        /* id of the folder at the start; borrowed too; empty: none */
     int again_ms;                 /* pause after a failed read of the parts; 0: default */
-    void (*changed)(void *ctx);   /* the list of parts changed */
+    void (*changed)(void *ctx);   /* called when the list of parts has changed */
     void *ctx;
 };
 

@@ -4,8 +4,7 @@
  * the present owner of the capture and of its order: the caller of order or cancel while an order
  * begins or ends, the chunks while the order is armed, the writer's thread while it writes the
  * file.
- * Locks:   the writer's lock is the last: a thread may hold a chunk's lock when it locks the
- *          writer's. */
+ * Locks:   a chunk's, then the writer's. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -24,7 +24,7 @@ struct shard_writer_state {
     int64_t step;
     enum part_phase phase;
     enum status failure;             /* FAILED: the reason */
-    struct safetensors_written file; /* set in the phase WRITTEN */
+    struct safetensors_written file; /* the written file; set in the phase WRITTEN */
     bool busy;                       /* a file of this order or an earlier one is being written */
     int64_t busy_since_ns;           /* start of that write */
 };

@@ -33,7 +33,8 @@ struct checkpoint_schedule {
     int64_t past_since;
     /* awake clock: next checkpoint by time; earliest next order; next log line */
     int64_t save_at, not_before, line;
-    /* pace_at: awake clock; ahead: steps that training makes in AHEAD_MS */
+    /* pace_at (awake clock), pace_step: time and step of the last measurement of the pace;
+     * ahead: steps that training makes in AHEAD_MS */
     int64_t pace_at, pace_step, ahead;
     /* how many COMMANDs (requests for a checkpoint) were received, accepted and answered */
     uint64_t wanted, accepted, given;
@@ -41,7 +42,8 @@ struct checkpoint_schedule {
     int64_t op_since;
     int no_last;  /* this process ends without the last checkpoint */
     int diverged; /* the last failed checkpoint had a parameter that is not finite */
-    int overdue;  /* a checkpoint was due by steps while the last was being written */
+    /* a checkpoint became due after save_steps steps while the last one was being written */
+    int overdue;
     /* the last order was given up, and a new order at this moment would probably fail, too */
     int failed;
     /* unmade: the last order made no checkpoint; n_swept: number of files of that order that the

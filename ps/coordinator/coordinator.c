@@ -1,5 +1,5 @@
-/* ps/coordinator/coordinator.c - steps of the state machine (coordinator.h): handles the event,
- * then does all that has become due. */
+/* ps/coordinator/coordinator.c - makes a step of the state machine (coordinator.h), which is not
+ * a step of training: handles the event, then does all that has become due. */
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>

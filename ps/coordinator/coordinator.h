@@ -71,11 +71,11 @@ enum coordinator_event_kind {
 
 struct coordinator_event {
     enum coordinator_event_kind kind;
-    int64_t lowest, highest; /* versions of ps 0's own store, in every event; see net_control */
+    int64_t lowest, highest; /* lowest and highest version in ps 0's own store, in every event */
     uint64_t call;           /* CONTROL, CLOSED */
     uint32_t op;             /* DISK, PLANNED */
     enum status st;          /* DISK, PLANNED */
-    union {                  /* pointers are borrowed for the step */
+    union {                  /* pointers are borrowed for the call of coordinator_step */
         const struct coordinator_start *start;
         const struct net_control *control;
         const struct net_evaluation *evaluation;
@@ -141,10 +141,10 @@ struct coordinator_out {
 struct coordinator_state;
 size_t coordinator_bytes(int max_servers, int max_workers); /* bytes for coordinator_init */
 void coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
-/* Handles one event. now_ns is monotonic. `out` is the caller's. Actions that do not fit into it
- * follow in the next step, which wake_ns then requests at once. */
+/* Handles one event. now_ns is monotonic. `out` is the caller's. Actions that do not fit into
+ * `out` follow in the next call, which wake_ns then requests at once. */
 void coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
                       int64_t now_ns, struct coordinator_out *out);
-/* coordinator_view.h has the data that the last step's actions refer to, and other queries. */
+/* coordinator_view.h has the data that the actions of the last call refer to, and other queries. */
 
 #endif

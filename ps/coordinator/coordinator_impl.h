@@ -135,7 +135,7 @@ void evaluation_note(struct coordinator_state *c, const struct coordinator_event
                      struct coordinator_out *out);
 /* Discards evaluations after `step`, at which a job begins or to which it rolls back. */
 void evaluation_rewind(struct coordinator_state *c, int64_t step);
-/* Tracks the checkpoint of the best evaluation; called before and after the schedule's step. */
+/* Tracks the checkpoint of the best evaluation, before and after checkpoint_schedule_step. */
 void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out);
 /* Returns true if a checkpoint of *step, where training stands, is needed at once. */
 bool evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);

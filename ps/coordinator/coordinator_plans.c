@@ -38,7 +38,7 @@ void coordinator_plans_free(struct coordinator_shell *l)
     checkpoint_restore_close(l->disk_found);
 }
 
-/* Lists the addresses of the view's servers, borrowed from the state. ST_NOMEM. */
+/* Lists the addresses of the plan's servers, borrowed from the state. ST_NOMEM. */
 static enum status list_servers(const struct coordinator_shell *l,
                                 const struct coordinator_plan_view *v, struct hosts *out)
 {
@@ -247,7 +247,7 @@ static void fill_job(struct coordinator_shell *l, const struct net_join *full)
 {
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
-    /* the job is older than this process */
+    /* nonzero: the job is older than this process */
     int as_then = m && full->generation > 0 && m->progress.known;
     l->job.train_steps = full->job.train_steps;
     l->job.step = m ? m->step : 0;

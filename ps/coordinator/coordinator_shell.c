@@ -1,7 +1,7 @@
-/* ps/coordinator/coordinator_shell.c - the thread, its mailbox, and the actions. Other threads
- * put events into the mailbox under the lock. The thread handles them one by one, and alone
- * steps the state and carries out the actions.
- * Locks: `lock` is held over a step, never over a call into the service, the store or the net. */
+/* ps/coordinator/coordinator_shell.c - the thread, its mailbox, and the actions. Other threads put
+ * events into the mailbox under the lock. The thread handles them one by one, and alone calls
+ * coordinator_step and carries out the actions.
+ * Locks: no call into the service, the store or the net is made under `lock`. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -49,8 +49,8 @@ static void reply_to(struct coordinator_shell *l, const struct coordinator_actio
 {
     struct net_control_reply reply;
     bool with_plan = coordinator_view_fill_reply(l->state, a->server, &reply);
-    /* A restarted ps 0 waits for all servers of the list in the folder: a drained server exits
-     * only after the list without it is recorded. */
+    /* A restarted ps 0 waits for all servers of the list in the folder, so a drained server may
+     * exit only once a list without it is recorded. */
     if (reply.drained && !coordinator_view_is_over(l->state) &&
         coordinator_disk_records_servers(l, coordinator_view_server_address(l->state, a->server)))
         reply.drained = 0;
@@ -141,7 +141,7 @@ static void carry_out(struct coordinator_shell *l, const struct coordinator_acti
     }
 }
 
-/* Steps the state. carry_out() of a PLAN steps it again, so only replies may follow a PLAN. */
+/* Calls coordinator_step. The action PLAN causes another such call: only replies may follow it. */
 static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
     struct generation_state own;
@@ -239,7 +239,7 @@ static void step_mail(struct coordinator_shell *l, struct coordinator_mail *m)
     step_state(l, &e);
     if (!m->control)
         return;
-    coordinator_folders_note(l, m->control); /* also of a server that was not known before */
+    coordinator_folders_note(l, m->control); /* also for a server that was not known before */
     message_control_free(m->control);
     free(m->control);
 }
@@ -591,7 +591,7 @@ bool coordinator_shell_finish(struct coordinator_shell *l)
         ;
     deadline = clock_deadline_ns(ANNOUNCE_END_MS);
     while (coordinator_view_is_unheard(l->state) && clock_now_ns() < deadline) {
-        int64_t soon = clock_deadline_ns(20); /* a server whose call ended is present until then */
+        int64_t soon = clock_deadline_ns(20); /* a server whose call ended may call again */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
     bool lacks_last = coordinator_view_lacks_last(l->state);

@@ -60,7 +60,7 @@ struct coordinator_shell_config {
     void (*fenced)(void *ctx, int is_unsure);
     void (*done)(void *ctx);   /* the job has all its steps, and no worker is left to end it */
     void (*failed)(void *ctx); /* all workers of the job ended with an error; already logged */
-    const struct coordinator_region_hooks *region; /* borrowed for ever; NULL: not a region */
+    const struct coordinator_region_hooks *region; /* callbacks of the region; NULL: not a region */
     void *ctx;
 };
 

@@ -71,7 +71,7 @@ struct coordinator_shell {
     /* guards all fields below; the thread, which alone sets `plan`, reads it without the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    char folder_id[FOLDER_ID_BYTES]; /* empty: none, or not read yet */
+    char folder_id[FOLDER_ID_BYTES]; /* id of the folder; empty: none, or not read yet */
     struct net_plan *plan;           /* plan in force, the last of `kept`; NULL: none */
     int64_t wake_ns;
     int news, changed, stopping, finished;
@@ -100,7 +100,7 @@ struct coordinator_shell {
 void coordinator_shell_post(struct coordinator_shell *l, const struct coordinator_mail *m)
     REQUIRES(l->lock);
 
-/* coordinator_plans.c; the thread alone calls these. */
+/* Functions of coordinator_plans.c, which only the thread calls. */
 /* Makes the plan that the state requires. ST_NOMEM and other errors are not logged. */
 enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* owns it */
@@ -111,13 +111,13 @@ struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell 
                                                  uint64_t generation);
 void coordinator_plans_free(struct coordinator_shell *l);
 
-/* coordinator_folders.c; the thread alone calls these, except can_restore. */
+/* Functions of coordinator_folders.c, which only the thread calls, except can_restore. */
 void coordinator_folders_note(struct coordinator_shell *l, const struct net_control *c);
 /* Copies the folder records of the servers that a plan made now would have, except ps 0's. */
 enum status coordinator_folders_copy(const struct coordinator_shell *l,
                                      struct coordinator_folders *out);
 void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, int64_t step);
-/* Fills a reply with the kept checkpoints; it points into `room`. */
+/* Fills a reply with the list of kept checkpoints, which is stored in `room`. */
 void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_control_reply *reply,
                                     struct coordinator_saved *room);
 /* Returns false, with the reason, while a first job must wait for servers' reports of their

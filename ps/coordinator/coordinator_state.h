@@ -42,7 +42,7 @@ struct coordinator_server {
     int64_t claimed; /* awake clock: time until which no other process may use this address */
     /* leaving: the server asked to leave; drained: by an operator; forgotten: counts as gone */
     int leaving, drained, forgotten;
-    int given_up;            /* an operator ended the wait for its chunks */
+    int given_up;            /* an operator ended the wait for the server's chunks */
     uint64_t stop;           /* last Stop that the server carried out */
     int stopped;             /* the server has completed that Stop */
     int64_t lowest, highest; /* versions of the server's chunks */
@@ -113,7 +113,7 @@ struct coordinator_state {
 
     int64_t train_steps, first_step;    /* last and first step of the job */
     int lockstep, lives_on, from_start; /* from_start: no checkpoint existed when the job began */
-    /* generations: of the plan in force; settled last; that the next plan continues, 0: none */
+    /* generation in force; settled last; generation that the next plan continues, 0: none */
     uint64_t generation, settled, base;
     /* numbers of members and of servers in the plan in force, or in the first list */
     int n_members, n_numbers;

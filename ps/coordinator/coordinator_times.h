@@ -8,7 +8,7 @@ enum {
     SILENT_MS = 15000,     /* a server that has not called for this time is silent */
     FRESH_MS = 6000,       /* a server may join if it has called within this time */
     BEAT_MS = 3000,        /* ps 0 answers a call after this time even if it has no news */
-    CLOSED_MS = 20,        /* a server that ended its call makes another within this time */
+    CLOSED_MS = 20,        /* a server that ended its call makes a new one within this time */
     AGAIN_MS = 500,        /* longest time between an answer and the server's next call */
     OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within this time */
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */

@@ -12,7 +12,7 @@ struct best_evaluation {
     int known;
     uint64_t generation; /* generation of the checkpoint */
     int64_t step;
-    double loss, accuracy; /* mean loss, always finite; share of correct samples */
+    double loss, accuracy; /* mean loss, always finite; share of correctly classified samples */
     struct job_validation data;
 };
 

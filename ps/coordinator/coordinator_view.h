@@ -5,7 +5,8 @@
 #include "ps/coordinator/coordinator.h"
 #include <stdbool.h>
 
-/* PLAN: the plan to make. The lists belong to the state, and are valid until the next step. */
+/* PLAN: the plan to make. The lists belong to the state, and are valid until the next call of
+ * coordinator_step. */
 struct coordinator_plan_view {
     uint64_t generation;
     uint64_t base;           /* generation that this plan follows; 0: this is the first plan */
@@ -79,7 +80,7 @@ enum coordinator_server_kind {
 struct coordinator_server_view {
     int number;                        /* number in the plan in force; -1: the plan lacks it */
     enum coordinator_server_kind kind; /* NONE: the status has no line for the server */
-    /* time since the server's last call; since its first call; -1: never */
+    /* ms since the server's last call; ms since its first call; -1: it never called */
     int64_t heard_ms, up_ms;
 };
 void coordinator_view_server(const struct coordinator_state *c, int server,
@@ -104,7 +105,8 @@ int64_t coordinator_view_order_step(const struct coordinator_state *c);
 /* Returns the time in ms until the next checkpoint by time begins; -1: checkpoints are not made by
  * time, a checkpoint is being made, or training stands still. */
 int64_t coordinator_view_next_ms(const struct coordinator_state *c);
-/* Returns the number of COMMAND's requests so far, and how many of them ended. */
+/* Returns the number of requests that COMMANDs have made so far; the second function returns how
+ * many of these requests have ended. */
 uint64_t coordinator_view_wanted(const struct coordinator_state *c);
 uint64_t coordinator_view_given(const struct coordinator_state *c);
 /* Returns true if a first JOB is accepted now; otherwise writes the reason to `line` (LINE_NONE:

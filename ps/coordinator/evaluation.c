@@ -298,7 +298,7 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
     }
     if (!coordinator_parts(c)[v->part].heard)
         return c->phase == PHASE_STOPPING ? EVALUATION_GO : EVALUATION_NEW;
-    if (v->part > 0) /* the sender of part 0 waits for all parts */
+    if (v->part > 0) /* only the sender of part 0 waits until all parts have arrived */
         return EVALUATION_GO;
     if (!is_whole(s))
         return c->phase == PHASE_STOPPING ? EVALUATION_GO : EVALUATION_WAIT;

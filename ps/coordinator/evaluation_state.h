@@ -17,7 +17,8 @@ struct evaluation_state {
     int64_t step;
     int n_parts, n_heard;
     struct job_validation data;
-    int64_t n, right; /* sums over all parts, valid once all were reported */
+    /* samples, and correctly classified ones, of all parts; valid once all were reported */
+    int64_t n, right;
     double loss;
     struct best_evaluation best;
     /* evaluation that becomes the best once its checkpoint is written and recorded; known 0:
@@ -28,7 +29,8 @@ struct evaluation_state {
     uint32_t op;   /* number of the order DISK_BEST of `ordered`; 0: none. Until the order ends no
                       checkpoint begins, since the sweep after a checkpoint would delete files of
                       `ordered` */
-    struct best_evaluation ordered; /* known 0: training rolled back to an earlier step */
+    /* evaluation that the last DISK_BEST records; known 0: none, since training rolled back */
+    struct best_evaluation ordered;
     int64_t from; /* evaluations are counted from this step if no best exists for these data */
     /* the job ends at `end_step`: `n_since` evaluations in a row brought no lower loss */
     int ends;

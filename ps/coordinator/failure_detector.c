@@ -189,7 +189,7 @@ static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
     if (!running && w->late)
         return true;
     int64_t since = w->since != INT64_MAX ? w->since : c->stopped;
-    /* the worker retries at ps 0 while it waits for a server */
+    /* the worker retries at ps 0 while it waits for a server, so its contact with ps 0 counts */
     if ((!running || (w->missed_by == 0 && w->heard)) && w->contact > since)
         since = w->contact;
     int64_t due = since + c->worker_timeout_ms * MS;

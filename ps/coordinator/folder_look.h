@@ -17,7 +17,7 @@ struct folder_look {
     bool has_all_steps;
     bool is_over;     /* has_all_steps, and that ps 0 has ended in order */
     bool is_left_out; /* a generation newer than the server's runs without it */
-    /* never called after the lane is destroyed */
+    /* called with the answers, but never after the lane is destroyed */
     void (*end)(void *ctx, const struct folder_look *look);
     void *ctx;
 };

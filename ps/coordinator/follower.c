@@ -1,5 +1,5 @@
-/* ps/coordinator/follower.c - the steps of a server's follower (follower.h): handles the event,
- * then keeps one call to ps 0 under way. */
+/* ps/coordinator/follower.c - makes a step of a server's follower (follower.h): handles the
+ * event, then keeps one call to ps 0 under way. */
 #include "ps/coordinator/follower.h"
 #include <stdbool.h>
 #include <string.h>

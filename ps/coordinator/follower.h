@@ -42,7 +42,7 @@ struct follower_store {
     X(START)    /* first event, sent one time */                                                   \
     X(TIMER)    /* the time of wake_ns has passed */                                               \
     X(REPLY)    /* ps 0 has answered the call */                                                   \
-    X(FAILED)   /* the call failed with `st`; ST_CANCELLED: it was cancelled here */               \
+    X(FAILED)   /* the call failed with `st`; ST_CANCELLED: this process cancelled it */           \
     X(STORE)    /* the present state of the store */                                               \
     X(SNAPSHOT) /* the progress of this server's part of a checkpoint */                           \
     X(WORKERS)  /* the list of workers missing here has changed */                                 \
@@ -60,7 +60,7 @@ struct follower_event {
     enum status st;
     int has_all_steps, is_over, left_out; /* LOOKED: see folder_look.h */
     uint64_t generation;                  /* LOOKED: generation that LOOK named */
-    union {                               /* borrowed for the step */
+    union {                               /* borrowed for the call of follower_step */
         const struct follower_start *start;
         const struct net_control_reply *reply;
         const struct follower_store *store;

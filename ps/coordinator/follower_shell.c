@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 enum {
-    CALL_MS = 12000,    /* longer than ps 0 waits to answer without news */
+    /* timeout of a call; longer than ps 0 waits before it answers without news */
+    CALL_MS = 12000,
     LAST_MS = 60000,    /* time limit of the last checkpoint */
     LOOK_MS = 500,      /* interval of the checks for the last checkpoint */
     LOOK_END_MS = 2000, /* at the end: time limit of a read of the folder */
@@ -410,7 +411,7 @@ static void call_ps0(struct follower_shell *f)
     message_control_reply_free(&f->reply);
 }
 
-/* Waits until something has changed, or for the time of the next step. */
+/* Waits until something has changed, or for the time of the next call of follower_step. */
 static void wait_for_news(struct follower_shell *f) REQUIRES(f->lock)
 {
     while (!f->stopping && !f->changed && !f->wants && !f->leaves)

@@ -16,14 +16,14 @@ struct net_control_reply;
 struct follower_shell_config {
     struct service *service;
     struct checkpoint_writer *writer; /* NULL: no checkpoints */
-    const char *addr, *address;    /* addresses of ps 0, this server; texts are borrowed for ever */
-    const char *folder;            /* folder of checkpoints; NULL: none */
-    const char *folder_id;         /* id of the folder; empty: it has no id */
-    struct own_folder *own_folder; /* object of the folder; NULL: none, or it is ps 0's */
-    const char *restore_folder;    /* folder of --restore's checkpoint */
-    int self, n_servers;           /* not used if joining */
-    int joining;                   /* the server joins after the job began */
-    int64_t done_ms;               /* see follower_start */
+    const char *addr, *address;       /* addresses of ps 0 and of this server; borrowed for ever */
+    const char *folder;               /* folder of checkpoints; NULL: none */
+    const char *folder_id;            /* id of the folder; empty: it has no id */
+    struct own_folder *own_folder;    /* manages the folder; NULL: no folder, or ps 0 manages it */
+    const char *restore_folder;       /* folder of --restore's checkpoint */
+    int self, n_servers;              /* not used if joining */
+    int joining;                      /* the server joins after the job began */
+    int64_t done_ms;                  /* see follower_start */
     /* Make and cancel a control call, like peer_client_control and peer_client_cancel. */
     enum status (*call)(void *peer, const struct net_control *request, int64_t deadline_ms,
                         struct net_control_reply *reply, char *why);
@@ -44,8 +44,9 @@ void follower_shell_stop(
 void follower_shell_destroy(struct follower_shell *f);
 void follower_shell_wake(
     struct follower_shell *f); /* called when workers, the writer or the store have changed */
-void follower_shell_want(struct follower_shell *f);  /* requests a checkpoint */
-void follower_shell_leave(struct follower_shell *f); /* hands its chunks to other servers */
+void follower_shell_want(struct follower_shell *f); /* requests a checkpoint */
+/* hands this server's chunks to other servers */
+void follower_shell_leave(struct follower_shell *f);
 /* Waits for the last checkpoint: until ps 0 reports that it was made or given up, or ps 0 is
  * gone. */
 void follower_shell_finish(struct follower_shell *f);

@@ -1,10 +1,11 @@
 /* ps/coordinator/reconfigure.c - the change from one generation to the next (coordinator.h).
  *
  * RUNNING -> STOPPING: a server or worker joins, leaves, or is lost; a Stop is sent. Once all
- * servers of the plan have stopped (or one has lost its chunks, so that the chunks of other servers
- * do not count), the next plan is made: BEGINNING. Once all servers are in it, it is settled:
- * RUNNING. If a server is lost before, the plan is made again from the last settled generation,
- * whose stores are kept until then. Each call makes at most one step. */
+ * servers of the plan have stopped (or one has lost its chunks, so that the chunks of other
+ * servers do not count), the next plan is made: BEGINNING. Once all servers are in it, it is
+ * settled: RUNNING. If a server is lost before, the plan is made again from the last settled
+ * generation, whose stores are kept until then. Each call makes at most one of these
+ * transitions. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 
@@ -549,7 +550,7 @@ static void log_wait(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct coordinator_line l;
     if ((c->phase == PHASE_EMPTY && !c->failed && !c->epoch_failed) ||
-        c->pending == PENDING_PLAN) /* plans are made at once */
+        c->pending == PENDING_PLAN) /* a plan is made so fast that no line is due */
         return;
     if (!coordinator_view_waits_for(c, &l)) {
         c->line = c->awake + LINE_MS * MS;

@@ -17,7 +17,7 @@ enum monitor_seen { NOT_SEEN, SEEN, REMOVED };
 
 /* A worker's last report, and the figures from its reports. */
 struct monitor_worker {
-    struct net_report last; /* life 0: no report yet */
+    struct net_report last; /* last report; life 0: none yet */
     int64_t at_ns;
     double images_per_s; /* speed between the last two reports; NaN: unknown */
     double loss;         /* mean of the last report with losses; NaN: unknown */
@@ -30,7 +30,7 @@ struct monitor_worker {
 struct monitor_pulse {
     int64_t at_ns;
     uint64_t generation; /* 0: no job yet */
-    int64_t step;        /* -1: no step yet, or no chunks */
+    int64_t step;        /* step of the store; -1: none yet, or no chunks */
     uint64_t position;
     int no_chunks, ended;
     int64_t began; /* first step of the generation */

@@ -146,7 +146,9 @@ static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w
     pthread_mutex_unlock(&r->lock);
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
-    int over = r->next != NULL; /* r->next is set before a run whose versions must not change */
+    /* true: the region goes back to a checkpoint. `next` is set before the run exists that
+     * begins there, and whose versions must not change here */
+    int over = r->next != NULL;
     pthread_mutex_unlock(&r->lock);
     int made_now = run && !over && region_chunks_adopt(r, run, w);
     if (run)

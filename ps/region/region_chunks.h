@@ -22,8 +22,9 @@ struct region_chunk_adoption {
  * later, if the version still waits then. */
 bool region_chunks_adopt(struct ps_region *r, struct run *run,
                          const struct region_chunk_adoption *w);
-/* Sets the first versions of all chunks of the run; the other servers receive theirs in the first
- * of several calls for that run. Returns true if all chunks have a first version. */
+/* Sets the first versions of all chunks of the run. May be called repeatedly for a run; the
+ * first call sends the other servers their values. Returns true if all chunks have a first
+ * version. */
 bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version,
                              enum status *st);
 /* Returns the run's step, or a slightly earlier one; -1: it has no values yet. */

@@ -22,7 +22,7 @@ struct adoption {
 enum { N_ADOPTIONS = 64 }; /* more than the number of adoptions while one checkpoint is written */
 /* Adoptions since the region began, or went back to a checkpoint. */
 struct adoptions {
-    struct checkpoint_parent_version restored; /* version that the checkpoint records */
+    struct checkpoint_parent_version restored; /* parent's version that the checkpoint records */
     struct adoption list[N_ADOPTIONS];         /* [n], the newest last */
     int n;
 };
@@ -44,7 +44,7 @@ struct ps_region {
     char waits_for[STATUS_WAITING_BYTES]; /* awaited programs of the parent group; empty: none */
     struct net_exchange *x;
     struct piece *next; /* states of chunks since the region went back to a checkpoint; or NULL */
-    struct checkpoint_parent_version next_restored; /* version in the last plan's checkpoint */
+    struct checkpoint_parent_version next_restored; /* parent version of last plan's checkpoint */
     uint64_t planned;                               /* generation of the last plan */
     /* number of job starts so far; nonzero: all servers have had values since the last start */
     int n_first, has_first;
@@ -73,7 +73,7 @@ struct ps_region {
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
     int64_t gate, n_gates; /* number of gates that were passed; number of gates of the job */
-    int64_t held, step;    /* parent's versions: held: base of own values; step: in `base` */
+    int64_t held, step;    /* parent's versions: base of own values, the one in `base` */
     int64_t parent_has;    /* last version with a contribution of the region; 0: none */
     int64_t last_counted;  /* value of parent_has at the region's last join to the parent group */
     float weight;          /* weight of a contribution */
@@ -86,7 +86,7 @@ struct run *region_run(const struct ps_region *r);
 /* Returns true if the present exchange is to end, since the region goes back to a checkpoint or
  * this process ends. The caller holds the lock. */
 bool region_rewind_is_due(const struct ps_region *r);
-/* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
+/* Returns the states of the chunks in the present generation. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);
 /* Prepares the next exchange after this one has ended. Returns false if none is to follow. */
 bool region_rewind_finish(struct ps_region *r);

@@ -12,12 +12,13 @@ struct piece {
     int64_t since_ns; /* time at which the version `waiting` began to wait */
     /* value of version `sent_at`, which was sent to the parent as the contribution; a reference */
     struct buf *sent;
-    struct buf *last; /* value of the job's last version while that waits, a reference; or NULL */
-    int64_t sent_at;  /* version whose value was contributed; -1: none */
-    int64_t due;      /* next gate, at which a version adopts the parent's; -1: not known */
-    bool proposed;    /* the chunk's initial value is in `base` */
-    bool answered;    /* the parent has answered, so the version that waits must adopt the answer */
-    int64_t adopted;  /* last version of the region that adopted the parent's; 0: none */
+    /* value of the job's last version while that version waits, a reference; or NULL */
+    struct buf *last;
+    int64_t sent_at; /* version whose value was contributed; -1: none */
+    int64_t due;     /* next gate, at which a version adopts the parent's; -1: not known */
+    bool proposed;   /* the chunk's initial value is in `base` */
+    bool answered;   /* the parent has answered, so the version that waits must adopt the answer */
+    int64_t adopted; /* last version of the region that adopted the parent's; 0: none */
     /* value from which the change was computed, a reference; NULL: the version became the
      * parent's */
     struct buf *used;

@@ -122,7 +122,7 @@ struct piece *region_rewind_pieces(struct ps_region *r)
     return r->next ? r->next : r->pieces;
 }
 
-/* Replaces the pieces by `next`. The caller holds the lock. */
+/* Replaces the states of the chunks by `next`. The caller holds the lock. */
 static void take_next(struct ps_region *r)
 {
     region_rewind_drop_pieces(r->pieces, r->chunks->n_chunks);

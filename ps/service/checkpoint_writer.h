@@ -17,12 +17,12 @@ struct checkpoint_writer_state {
     /* number of this server, and number of servers, in the plan: parts of the file's name */
     int server, n_servers;
     enum part_phase phase;
-    struct safetensors_written file; /* set in the phase WRITTEN */
+    struct safetensors_written file; /* the written file; set in the phase WRITTEN */
 };
 
 struct checkpoint_writer_config {
     struct service *service;
-    const char *folder;         /* borrowed until the program ends */
+    const char *folder;         /* folder of checkpoints; borrowed until the program ends */
     void (*changed)(void *ctx); /* called when the state changed */
     void *ctx;
 };

@@ -131,7 +131,7 @@ static void find_files(const struct checkpoint_manifest *m, const struct net_chu
 {
     const struct chunks *then = m->chunks;
     int low = 0, high = then->n_chunks;
-    while (low < high) { /* the first chunk that ends after the beginning of this one */
+    while (low < high) { /* finds the first chunk that ends after the beginning of this one */
         int mid = (low + high) / 2;
         if (then->chunks[mid].first + then->chunks[mid].n_elems <= c->first)
             low = mid + 1;

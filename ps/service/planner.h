@@ -32,7 +32,7 @@ struct planner_next {
     int64_t step;
     uint64_t position;   /* number of the first sample of that step */
     const char *restore; /* CHECKPOINT: the manifest's name */
-    /* CHECKPOINT: members that had contributed (net_plan) */
+    /* CHECKPOINT: last contribution of each member before the step (net_plan) */
     const struct net_contribution *contributed;
     int n_contributed;
     const int *member; /* indices in ascending order */

@@ -25,7 +25,8 @@ void pulse_note(struct pulse *p, uint64_t generation, int64_t step, int64_t now_
     }
     if (is_first)
         p->highest = -1;
-    bool is_made = p->n > 0 && step > p->point[0].step; /* after a rollback a step is made again */
+    /* false after a rollback, which lowers the step */
+    bool is_made = p->n > 0 && step > p->point[0].step;
     if (is_first || is_made || step > p->highest)
         p->moved_ns = now_ns;
     if (step > p->highest)

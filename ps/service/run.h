@@ -47,7 +47,7 @@ struct run {
     int self;              /* this server's number in the plan; -1: it has no chunks */
     size_t n_bytes;        /* bytes of the parameters held here */
     struct store *store;
-    struct square_sender *squares; /* NULL: the server sends no norms */
+    struct square_sender *squares; /* sends sums of squares to other servers; NULL: none are sent */
     struct member *members;        /* [ranks] members; the service's lock guards them */
     _Atomic int64_t *heard_ns;     /* [ranks] time of the member's last piece; 0: none */
     bool has_chunks0;              /* ps 0 has chunks, so members send pieces to it */
@@ -62,7 +62,7 @@ struct run {
 struct run_config {
     const struct net_plan *plan;
     const char *address;       /* address of this server */
-    struct store_config store; /* all but the fields that the plan sets */
+    struct store_config store; /* config of the store, without the fields that the plan sets */
     /* plan source CHECKPOINT: checkpoint with the values */
     const struct checkpoint_restore *restore;
     struct run *before; /* plan source MEMORY: this server's run of plan->before; NULL: none */

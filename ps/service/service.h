@@ -22,7 +22,7 @@ struct service_config {
     /* The address and both lists of hosts are borrowed to the program's end. */
     const char *address;              /* address in plans; NULL: its entry of ps_hosts */
     const struct hosts *ps_hosts;     /* all servers of the first plan */
-    const struct hosts *worker_hosts; /* n = 0: any worker may join */
+    const struct hosts *worker_hosts; /* hosts of workers; n = 0: any worker may join */
     int64_t max_model_bytes;          /* limit on the bytes of the parameters held here */
     int max_workers;       /* limit of members and joiners of a job; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */

@@ -46,7 +46,7 @@ struct service {
     pthread_mutex_t change; /* held while a generation begins: only one at a time */
     pthread_mutex_t lock;   /* guards run, its members, and the fields below up to the ticker */
     pthread_cond_t wake;
-    struct run *_Atomic run; /* NULL before the first plan; written under the lock */
+    struct run *_Atomic run; /* run in force; NULL before the first plan; written under the lock */
     int stopping;
     uint64_t claim; /* see struct generation_state */
     struct join_queue waiting;

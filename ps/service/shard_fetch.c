@@ -15,11 +15,11 @@ enum {
     /* A try ends if no chunk arrives for this time, which doubles after each try without a
      * chunk. */
     STALL_MS = 60000,
-    STALL_MAX_MS = 960000, /* longest such time, for a large chunk over a very slow link */
+    STALL_MAX_MS = 960000, /* longest such time, for a large chunk over a very slow connection */
     LINE_MS = 5000,        /* interval of the progress lines */
 };
 
-/* Chunks that a failed run fetched. */
+/* Chunks that a failed call of shard_fetch_run fetched. */
 struct kept {
     uint64_t before, ps0;
     int64_t step;
@@ -28,11 +28,12 @@ struct kept {
 };
 
 struct shard_fetch {
-    struct kept kept; /* chunks of a failed run; only the running thread uses it */
+    struct kept kept; /* chunks of a failed call; only the thread in shard_fetch_run uses it */
     int64_t stall_ms;
 
-    pthread_mutex_t lock;        /* guards all fields below */
-    uint64_t cancelled;          /* generation to cancel; SHARD_FETCH_ALL: all */
+    pthread_mutex_t lock; /* guards all fields below */
+    /* generation whose fetch is cancelled; SHARD_FETCH_ALL: every generation */
+    uint64_t cancelled;
     uint64_t generation;         /* generation that the client fetches for */
     struct fetch_client *client; /* NULL: no fetch in progress */
 };
@@ -246,7 +247,7 @@ done:
     return st;
 }
 
-/* Uses the chunks that an earlier run fetched. */
+/* Uses the chunks that an earlier call of shard_fetch_run fetched. */
 static enum status use_kept(struct fetching *run, int own)
 {
     enum status st = ST_OK;
@@ -270,7 +271,7 @@ done:
     return st;
 }
 
-/* Keeps the chunks that were fetched. If memory is lacking, the next run fetches them again. */
+/* Keeps the chunks that were fetched. If memory is lacking, the next call fetches them again. */
 static void keep_chunks(struct fetching *run)
 {
     const struct net_plan *p = run->r->plan;

@@ -2,12 +2,12 @@
  * this server's own chunks by reference, other servers' chunks by fetching, server after server.
  *
  * A fetch from a server continues while chunks arrive; a server that fails does not prevent the
- * fetches from the next servers. Chunks that a failed or cancelled run fetched are kept. The next
- * run from the same generation and step does not fetch them again: a chunk's version at that step
- * is the same for every plan.
+ * fetches from the next servers. Chunks that a failed or cancelled call of shard_fetch_run fetched
+ * are kept. The next call for the same earlier generation and step does not fetch them again: a
+ * chunk's version at that step is the same for every plan.
  *
- * Owns:    during a run, a channel to the server that it fetches from; after a run that failed,
- *          until the next run or forget, references to the chunks that it fetched.
+ * Owns:    during a call, a channel to the server that it fetches from; after a call that failed,
+ *          until the next call or forget, references to the chunks that it fetched.
  * Threads: one runs and forgets, any cancels.
  * Errors:  those of fetch_client_run; ST_NOT_FOUND, ST_RANGE: this server itself lacks a chunk;
  *          logged, with the progress. */
@@ -32,7 +32,7 @@ void shard_fetch_destroy(struct shard_fetch *g); /* NULL is fine. */
 enum status shard_fetch_run(struct shard_fetch *g, const struct shard_fetch_request *request);
 /* Drops the kept chunks: the next generation resumes from another point. */
 void shard_fetch_forget(struct shard_fetch *g);
-/* Ends the run of shard_fetch_run for this generation, whether in progress or begun later, with
+/* Ends the call of shard_fetch_run for this generation, whether in progress or made later, with
  * ST_CANCELLED; SHARD_FETCH_ALL stands for every generation. */
 void shard_fetch_cancel(struct shard_fetch *g, uint64_t generation);
 

@@ -28,8 +28,9 @@ struct names {
 /* The wait that was logged last. */
 struct wait_line {
     char text[sizeof((struct names *)0)->text + 32]; /* the awaited workers; empty: no wait */
-    bool is_refused;                                 /* the server has refused one of them */
-    int64_t begin_ns, next_ns;                       /* start of the wait; time of its next line */
+    /* the server has refused one of the awaited workers */
+    bool is_refused;
+    int64_t begin_ns, next_ns; /* start of the wait; time of its next line */
 };
 
 /* Returns true if a line about the wait for `whom` is due, and schedules the next one. If the

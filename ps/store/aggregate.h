@@ -33,7 +33,7 @@ struct aggregate {
     bool may_overflow; /* the sum may be infinite, and its reader checks that */
     size_t n;          /* elements */
     int n_params;      /* parameters of the chunk */
-    float *sum;        /* [n]; meaningful while next > 0 */
+    float *sum;        /* [n] sum of contributions; meaningful while next > 0 */
     /* member whose contribution is added next; those of earlier members are in the sum */
     int next;
     int n_counted; /* contributions in the sum or waiting */

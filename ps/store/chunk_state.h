@@ -67,7 +67,7 @@ struct chunk_state {
     struct late_step late;  /* sync, backup: the member that the last version waited for */
     bool diverged;          /* the present version is not finite */
     size_t not_finite; /* first element that is not finite and not yet logged; SIZE_MAX: none */
-    struct snapshot *snapshot; /* waits for one of the next versions; NULL: none */
+    struct snapshot *snapshot; /* snapshot that waits for one of the next versions; NULL: none */
 };
 
 struct store {

@@ -256,8 +256,8 @@ static void on_ended(void *ctx)
     end(c->update.store, c, ps_update_end(&c->update.pass, &c->next.crc32c), NULL, 0);
 }
 
-/* Makes the pass write the version also to the values that the sender of the last contribution
- * lends, where the chunk has the place that it has in the model. The server only writes there. */
+/* Makes the pass also write the version to the values that the sender of the last contribution
+ * lends, at the chunk's place in the model. The server never reads these values. */
 static void place(const struct store *s, struct chunk_state *c, const struct arrival *a)
 {
     struct segment *values = segment_values(a->piece->memory);

@@ -33,9 +33,12 @@ struct chunk_update {
     struct thread_loop loop;
     struct store *store;
     struct segment *memory; /* segment that has the last contribution; NULL: none */
-    uint64_t placed_by; /* its sender's process, if the pass writes to its values; 0: it does not */
-    int member;         /* sender of the last contribution; -1: clipping began the update */
-    struct aggregate sum; /* sum before the last contribution; next fields: its sender's record */
+    /* process of that contribution's sender, if the pass writes to the process's values; 0: it
+     * does not */
+    uint64_t placed_by;
+    int member; /* sender of the last contribution; -1: clipping began the update */
+    /* sum before the last contribution; the next fields are the earlier record of its sender */
+    struct aggregate sum;
     uint64_t counted_by;
     int64_t counted_step, clock;
 };

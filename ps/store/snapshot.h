@@ -14,11 +14,13 @@
 
 struct snapshot_chunk {
     int chunk;
-    int64_t version;   /* step, or a later one if chunks advance independently */
+    /* version that is held: the step, or a later one if chunks advance independently */
+    int64_t version;
     struct buf *value; /* NULL: not held yet */
     struct buf *slots; /* slots, one after the other; NULL: none */
     struct buf *idle;  /* counts of idle updates, as in struct chunk_version; NULL: none */
-    uint64_t *samples; /* samples of the model's first chunk at that time (samples.h); else NULL */
+    /* list of samples, held with the model's first chunk (samples.h); otherwise NULL */
+    uint64_t *samples;
     size_t n_samples;
 };
 

@@ -77,7 +77,7 @@ struct store_config {
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
                    const struct store_answer *answer);
-    void (*stopped)(void *ctx); /* all chunks are stopped; no lock held; NULL is fine */
+    void (*stopped)(void *ctx); /* called when all chunks are stopped, with no lock held; or NULL */
     void *ctx;
 };
 

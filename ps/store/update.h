@@ -60,8 +60,9 @@ struct ps_update {
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* version that the contribution was computed on; NULL: no compensation */
 
-    float *value;     /* output: the new version */
-    float *placed;    /* output: a copy of it, in memory that a member may change; NULL: none */
+    float *value; /* output: the new version */
+    /* output: a copy of `value`, in memory that a member may change; NULL: none */
+    float *placed;
     float *new_slots; /* output: slots of the new version; may be `slots` */
     /* Format that members receive. A format with blocks carries changes, and the last slot is then
      * the rounding residual. */
