@@ -119,7 +119,8 @@ static enum status scan_names(const char *folder, uint64_t mine, struct seen *ou
     return each_name(folder, note_name, &(struct scan){out, mine});
 }
 
-/* Reads the generation that a version of Weir without epochs recorded in its file. */
+/* Reads the generation that an old version of Weir, without epochs, recorded in a file of its
+ * own. */
 static uint64_t recorded_generation(const char *folder)
 {
     char path[PATH_MAX];

@@ -96,7 +96,7 @@ enum status checkpoint_folder_check_files(const char *folder, const struct check
                                           char why[MANIFEST_WHY_BYTES]);
 
 struct checkpoint_sweep {
-    const struct checkpoint_lease *owner; /* NULL: the folder has no lease to check */
+    const struct checkpoint_lease *owner; /* lease of the caller; NULL: no lease is checked */
     int keep;                             /* number of newest readable checkpoints to keep, besides
                                              those that cannot be read now; 0: all */
     /* further checkpoints to keep; generation 0: none. `writing` is being written now, the

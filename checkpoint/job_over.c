@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LOOKS = 3 }; /* number of looks after which a log line reports how to end the worker */
+enum { LOOKS = 3 }; /* number of the job_over_look call that logs how to end the worker */
 
 /* Returns the folder's newest checkpoint; NULL: no checkpoint, or it cannot be read. */
 static struct checkpoint_manifest *newest(const char *folder)

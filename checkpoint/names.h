@@ -33,7 +33,7 @@ static inline uint64_t checkpoint_term_epoch(uint64_t generation)
 }
 
 struct checkpoint_id {
-    uint64_t generation; /* 0: none, or not known (a name in epoch 0) */
+    uint64_t generation; /* term; 0: none, or not known (a name in epoch 0) */
     int64_t step;
 };
 /* Compares two checkpoints; returns < 0 if a is older than b. */
@@ -55,7 +55,7 @@ enum checkpoint_name_kind {
 
 struct checkpoint_name {
     enum checkpoint_name_kind kind;
-    struct checkpoint_id id; /* generation 0: name of epoch 0 */
+    struct checkpoint_id id; /* id in the name; generation 0: a name of epoch 0 */
     bool old;                /* the manifest is about to be removed */
     int server, n_servers;   /* server -1: not a server's file */
 };

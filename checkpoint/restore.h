@@ -44,7 +44,7 @@ struct checkpoint_restore_query {
     /* true: every byte is checked now; false: only the manifest, and each file's size and header.
      * Data are then checked when they are read, so that a server reads only its own chunks */
     bool whole;
-    /* NULL: files in other folders are assumed to exist. */
+    /* finds files in other folders; NULL: these are assumed to exist */
     const struct checkpoint_elsewhere *elsewhere;
 };
 enum status checkpoint_restore_open(const struct checkpoint_restore_query *query,

@@ -369,7 +369,7 @@ enum status checkpoint_retention_sweep(const char *folder, const struct checkpoi
     if (what->owner)
         TRY(checkpoint_folder_still_owner(folder, what->owner));
     memset(l.keeps, 1, (size_t)l.n_places);
-    st_orphans = remove_orphans(&l, what); /* frees space for the next steps */
+    st_orphans = remove_orphans(&l, what); /* frees space before the manifests are changed */
     choose_kept(&l, what);
     st_pointer = write_pointer(&l);
     TRY(mark_manifests(&l, what));

@@ -327,7 +327,7 @@ static bool has_folder(const struct job_data *d)
  * command line needs in addition. */
 static bool has_checkpoint_folder(const struct net_status_checkpoints *c)
 {
-    /* The name is cut off, perhaps before a character of several bytes, or is not UTF-8. */
+    /* true: the name was cut off, perhaps within a character of several bytes, or is not UTF-8 */
     bool cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
     if (cut_off)
         LOG_W(

@@ -36,8 +36,8 @@ static int name_temporary(struct durable *f)
                             (long)getpid(), random) < sizeof f->temporary;
 }
 
-/* Opens a new file in the folder of f->path or, in place, the device or FIFO itself. 0: errno has
- * the reason. */
+/* Opens a new file in the folder of f->path or, in place, the device or FIFO itself. Returns 0
+ * if that failed; errno has the reason. */
 static int open_file(struct durable *f)
 {
     if (f->in_place) {

@@ -52,8 +52,8 @@ struct http_server {
 
 static struct http_library mhd;
 
-/* Headers of every answer: a page holds all that it needs, and the browser loads nothing else and
- * sends nothing elsewhere. */
+/* Headers of every answer. Since a page contains all that it needs, they forbid the browser to
+ * load anything else, and to send anything elsewhere. */
 static const char *const headers[][2] = {
     {MHD_HTTP_HEADER_CONNECTION, "close"},
     {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},

@@ -38,7 +38,7 @@ bool weir_changes_encode(struct weir *w, int chunk, double samples, const uint8_
         samples == 0 || (lacking && lacking_all(lacking, lacking_n_params(w->chunks, chunk)));
     for (int64_t at = 0; at < c->n_elems && !is_empty; at += BLOCK) {
         size_t n = (size_t)(c->n_elems - at < BLOCK ? c->n_elems - at : BLOCK);
-        /* the codes of a block overwrite only earlier blocks */
+        /* the codes overwrite only this block, which was copied, and earlier blocks */
         memcpy(block, from + at, n * sizeof *block);
         dtype_encode(dtype, (uint8_t *)from + dtype_bytes(dtype, (size_t)at), block, n);
     }

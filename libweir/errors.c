@@ -21,7 +21,7 @@ static bool was_asked; /* weir_log was called: the library no longer prints warn
 static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
 static _Thread_local int
-    in_line; /* within line_to: the thread that logs may hold any lock of the library */
+    in_line; /* this thread is in line_to, and may hold any lock of the library */
 static _Thread_local bool in_first; /* this thread runs a program's function for initial values */
 
 static void on_line(void *ctx, enum log_level level, const char *text)
@@ -50,7 +50,7 @@ void weir_errors_divert(void)
     pthread_once(&once, divert_log);
 }
 
-/* Sets the caller's function. clang cannot follow a lock that is acquired on a condition. */
+/* Sets the caller's function. clang cannot follow a lock that is acquired under a condition. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
     weir_errors_divert();

@@ -50,7 +50,7 @@ struct param {
 struct gather {
     int n_params, n_missing;  /* numbers of parameters: in the chunk, not pushed in this step */
     double samples;           /* weight of the pushed parameters; below 0: none was pushed */
-    int n_pushing, n_pulling; /* calls for its parameters that have not returned */
+    int n_pushing, n_pulling; /* pushes and pulls of its parameters that have not returned */
 };
 
 struct weir {
@@ -130,7 +130,7 @@ const struct param *weir_params_find(struct weir *w, int param); /* NULL: none; 
 void weir_params_free(struct weir *w);
 enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes);
 
-/* Waits in STARTING until the start ends (begin.c): OK, AGAIN, LEFT, errors. */
+/* Waits in STARTING until the start ends (begin.c). Returns OK, AGAIN, LEFT, or an error. */
 int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_begin_end_starter(struct weir *w);
 /* steps.c: returns the deadline (clock.h) of this timeout; -1: no timeout. */
@@ -142,9 +142,9 @@ struct within {
 };
 int weir_steps_enter(struct weir *w, struct within *in);
 void weir_steps_exit(struct weir *w);
-/* Checks whether the parameter's values are here: OK, AGAIN, or the code of a wait. */
+/* Returns OK if the parameter's values are here, else AGAIN or the code of a wait. */
 int weir_steps_param_ready(struct weir *w, int param, int64_t step);
-/* Checks that the generation and the handle continue: OK, or the code of a wait. */
+/* Returns OK if the generation and the handle continue, else the code of a wait. */
 int weir_steps_check(struct weir *w);
 
 #endif

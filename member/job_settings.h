@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "net/wire/job.h"
 
-/* Numbers below 0 are not set. */
+/* A number below 0 means that the setting was not set. */
 struct job_settings {
     int sync_mode;
     int64_t replicas, staleness;

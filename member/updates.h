@@ -15,8 +15,8 @@ struct updates_ops {
     /* Returns the optimizer of the local kind, so that the caller may update by itself and never
      * push. NULL: another kind. */
     const struct optim_config *(*rule)(void *ctx);
-    /* Sets the threads for updates in this process, before the first push. NULL: no such updates.
-     */
+    /* Sets the threads for updates in this process, before the first push. NULL: this kind makes
+     * no updates in this process. */
     void (*set_crew)(void *ctx, const struct crew *crew);
     /* Returns the segment in which gradients should be written (net_exchange_gradients). If it is
      * NULL or returns NULL, any memory is suitable. */
