@@ -1,9 +1,9 @@
 /* kernels/device_updates.h - updates of the parameters on the device, between steps that the caller
- * drives. A backend may offer it beside kernels/backend.h, for a plan of a whole network outside a
- * group whose gradients are floats. The updates are those of kernels/vector/optim with the
- * gradients of the last backward. The caller also copies these gradients to the host, sends them to
- * servers, and continues with the next step, while the servers compute the same update. Digests
- * then show that both have the same bits.
+ * drives. A backend may offer it beside kernels/backend.h, for a plan that computes a whole
+ * network, is in no group, and has gradients of floats. The updates are those of
+ * kernels/vector/optim with the gradients of the last backward. The caller also copies these
+ * gradients to the host, sends them to servers, and continues with the next step, while the servers
+ * compute the same update. Digests then show that both have the same bits.
  *
  * Threads and errors are those of the plan. */
 #ifndef KERNELS_DEVICE_UPDATES_H

@@ -10,7 +10,7 @@
 #include "kernels/layer.h"
 
 double reference_activation(const struct layer *l, double x);
-/* Returns the derivative at x; that of leaky_relu at 0 is its slope. */
+/* Returns the derivative at x. For leaky_relu the derivative at 0 is the layer's slope. */
 double reference_activation_slope(const struct layer *l, double x);
 
 #endif

@@ -19,8 +19,8 @@ enum tuning {
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions are computed channels last, by cuDNN's graph API */
     TUNING_AUTO = 1 << 7, /* no tuning was named, so it is not logged if a tuning has no effect */
-    /* The card updates its parameters itself if there are servers and one worker, which compares
-     * them with the servers' versions. */
+    /* If there are servers and a single worker, the worker's card updates the parameters itself,
+     * and the worker compares the results with the servers' versions. */
     TUNING_UPDATES = 1 << 8,
 };
 

@@ -301,8 +301,8 @@ done:
     return st;
 }
 
-/* Sets *out according to the flags, for samples with the shape of those in d. If a flag is
- * `measured`, the statistics are measured over d. */
+/* Sets *out according to the flags, for the shape of the samples in d. If a flag is `measured`, the
+ * statistics are measured over d. */
 static enum status by_flags(const struct options *o, const struct dataset *d,
                             struct job_normal *out)
 {

@@ -16,8 +16,8 @@ enum status input_open(struct worker *w);
 /* Sets the normalisation for training by the flags. Called after validation data were held out,
  * because it may measure the training data. */
 enum status input_prepare(struct worker *w);
-/* Sets the normalisation for --evaluate and --predict: the one that was used when the parameters in
- * this file were trained, if the file contains it; otherwise that of the flags. */
+/* Sets the normalisation for --evaluate and --predict. If the file contains the normalisation with
+ * which its parameters were trained, uses this; otherwise uses the flags. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
                                const struct weights_origin *origin);
 

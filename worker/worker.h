@@ -49,7 +49,7 @@ struct worker {
     char *data_text;                       /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
-    struct segment *values; /* lent memory that has params; NULL: they are malloc'd */
+    struct segment *values; /* segment that contains `params`; NULL: `params` is malloc'd */
     float *averages; /* --ema_decay: averages of `params` at the last evaluation; NULL: none */
     /* [n_layers] layers that multiply in bf16 on the CPU, as measured; NULL: not measured */
     uint8_t *rounded;

@@ -1,6 +1,6 @@
 /* kernels/cpu/layer_norm.c - normalization over all values of a sample. To compute outputs, the
- * samples are divided among the threads. To compute the gradients of parameters, the values are
- * divided among them, so that a single thread computes each sum. */
+ * samples are divided among the threads. To compute the gradients of parameters, the values of a
+ * sample are divided among the threads, so that a single thread computes each sum. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 

@@ -35,7 +35,7 @@ struct alone_writer {
     pthread_cond_t wake;
     int busy, ending, stop_soon, fenced;
     enum status written; /* result of writing the last copy */
-    bool is_last;        /* the copy is that of the last step */
+    bool is_last;        /* the copy has the state after the job's last step */
     int64_t copied;      /* step of the copy; at first the step from which training continued */
     int64_t next_ns;
     bool is_best; /* the copy will be the best checkpoint; then `best` is set, except for its id */

@@ -23,8 +23,8 @@ struct feature {
     size_t n;
     float least, most;
     float previous;    /* value in the previous row */
-    bool numbers_rows; /* each value is the one of the previous row plus 1 */
-    /* rises: each value is above that of the previous row; falls: each is below it */
+    bool numbers_rows; /* each value is the value in the previous row plus 1 */
+    /* rises: each value is above the value in the previous row; falls: each value is below it */
     bool rises, falls;
     bool are_whole; /* all values are whole numbers */
     /* no two rows have the same value, and few whole numbers between the values are missing */
@@ -201,8 +201,9 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
 }
 
 /* Sets numbers_sample if the feature has each whole number of a range exactly once. If there are
- * many rows, half of the numbers are enough, because the rows may be a part of a larger table. Few
- * rows are not judged: they may satisfy this by chance. seen: memory for 2 * rows. */
+ * many rows, half of the numbers are enough, because the rows may be a part of a larger table. If
+ * there are few rows, the function sets nothing, because their values may be such numbers by
+ * chance. seen: memory for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)
 {

@@ -1,8 +1,8 @@
 /* worker/data/dataset_range.h - the range of a set's numbers as a model would get them without
  * --mean and --std: whole numbers divided by 255. If one set has bytes, and another set has the
- * same numbers as floats that were not divided by 255, they differ by that factor, and no other
- * check detects the mistake. Only some samples, from all parts of the set, are read, so a
- * difference is probably, but not certainly, a mistake.
+ * same numbers as floats that were not divided by 255, the ranges of the two sets differ by a
+ * factor of 255, and no other check detects the mistake. Only some samples, from all parts of the
+ * set, are read, so a difference is probably, but not certainly, a mistake.
  * Owns:    nothing. Threads: any. Errors: those of dataset_plain, ST_NOMEM; logged. */
 #ifndef WORKER_DATA_DATASET_RANGE_H
 #define WORKER_DATA_DATASET_RANGE_H

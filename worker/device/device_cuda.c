@@ -70,8 +70,8 @@ static bool load_driver(struct cuda_api *api, char *why)
     return true;
 }
 
-/* Returns the known remedy for this error of the driver; "" if none is needed beside the error's
- * own text. */
+/* Returns the known remedy for this error of the driver; "" if the error's own text needs no
+ * addition. */
 static const char *error_advice(int error)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. A process holds the
- * lock "choose" while it chooses. Otherwise, if several processes each need several GPUs, all of
- * them could end with too few. The lock only helps to share GPUs sensibly: a process that cannot
+ * lock "choose" while it chooses. Otherwise, if several processes each need several GPUs, each
+ * process could get too few GPUs. The lock only helps to share GPUs sensibly: a process that cannot
  * acquire it within seconds chooses without it. Each GPU's own lock ensures that only one process
  * has the GPU. */
 #include "base/clock.h"

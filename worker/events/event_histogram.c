@@ -117,8 +117,8 @@ void event_histogram_add_count(struct event_histogram *h, const struct event_his
         h->count[i] += part->count[i];
 }
 
-/* Returns the upper limit of bucket k. Buckets are in ascending order: first those of negative
- * numbers, the last of which is next to zero. */
+/* Returns the upper limit of bucket k. Buckets are in ascending order. The buckets of negative
+ * numbers are first; the last of these buckets is next to zero. */
 static double upper_limit(const struct event_histogram *h, int k)
 {
     if (k < EVENT_HISTOGRAM_SIDE) {

@@ -27,7 +27,8 @@ struct event_samples {
 };
 
 void event_samples_clear(struct event_samples *s);
-/* Collects those of the evaluated samples first .. first + n - 1 that are shown. */
+/* Collects the samples that will be shown, if they are among the evaluated samples first .. first +
+ * n - 1. */
 void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n);
 
 enum { EVENT_SAMPLES_BYTES = 512 << 10 };

@@ -49,7 +49,8 @@ static void list_models(const char *dir, char *dst, size_t bytes)
     }
 }
 
-/* Finds <name>.json. For ST_NOT_FOUND it logs the searched folders and the models in them. */
+/* Finds <name>.json. If the file does not exist (ST_NOT_FOUND), logs the searched folders and the
+ * models in them. */
 static enum status find_named(const char *name, const char *models_dir, char path[PATH_MAX])
 {
     char dir[PATH_MAX], looked[2 * PATH_MAX + 8] = "", known[600] = "none", installed[PATH_MAX];

@@ -93,7 +93,7 @@ done:
 /* Returns a standard normal number, computed from the draws 2*n and 2*n+1 of an element's key. */
 static double normal(uint64_t key, uint64_t n)
 {
-    /* number in (0, 1], so that the logarithm below is not that of 0 */
+    /* number in (0, 1], so that its logarithm below is finite */
     double u = (double)((rng_u64(key, 2 * n) >> 11) + 1) * 0x1p-53;
     double v = (double)(rng_u64(key, 2 * n + 1) >> 11) * 0x1p-53;
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);

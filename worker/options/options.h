@@ -76,7 +76,8 @@ struct options {
     int64_t staleness;
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
-    int wire_auto, wire_step_ms; /* wire_auto: both dtypes are fp32 until the servers choose them */
+    /* wire_auto: both dtypes are fp32 until the servers have chosen the dtypes */
+    int wire_auto, wire_step_ms;
     struct optim_config optim;
     int64_t local_steps;       /* at least 1 */
     struct optim_config outer; /* the servers' optimizer if local_steps is above 1 */

@@ -61,8 +61,8 @@ struct tower_plan {
 };
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out);
-/* Returns the precision in which the CPU computes beside GPUs if this precision is requested. Logs
- * a line if the CPU does not support the requested precision. */
+/* Returns the CPU's precision in a worker that also uses GPUs, if `precision` is requested. Logs a
+ * line if the CPU does not support the requested precision. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision);
 /* Divides the samples [first, first + n) among the towers, in their order. */

@@ -11,7 +11,7 @@
 
 enum monitor_phase {
     MONITOR_SETTING_UP,
-    MONITOR_WAITING, /* the worker waits for the servers; from here on `updates` exist */
+    MONITOR_WAITING, /* the worker waits for the servers; from this phase on, `updates` exists */
     MONITOR_TRAINING,
     MONITOR_ENDING, /* the worker evaluates, and writes its outputs */
     MONITOR_N_PHASES

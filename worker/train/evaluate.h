@@ -10,7 +10,7 @@
 enum { EVALUATE_BATCH = 250 };
 
 struct evaluate_sums {
-    /* n: number of samples; right: number of those whose largest output is that of the label */
+    /* n: number of samples; right: number of samples whose largest output is the label's output */
     int64_t n, right;
     double loss; /* sum of the samples' losses */
     double auc; /* AUC, set by evaluate_run; NaN: there are not two classes, or one has no sample */

@@ -13,9 +13,10 @@ struct evaluate_visitor;
 
 /* Figures of a completed step. */
 struct trainer_figures {
-    int64_t number; /* number of the step: in lockstep that of the job, otherwise of this process */
+    /* number of the step: the job's number, or with own_pace this process's own number */
+    int64_t number;
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
-    bool is_last; /* last step of the job; without lockstep, further steps may follow */
+    bool is_last; /* last step of the job; if own_pace is set, further steps may follow */
     float loss;
     float accuracy; /* accuracy on the step's samples; NaN: the samples have no classes */
     /* time that the first tower has waited for parameters since training began */

@@ -1,6 +1,6 @@
 /* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
- * a log. On a GPU the first steps also load CUDA kernels and capture the graph. They train like all
- * other steps, but they do not count for the speed as soon as there are later steps.
+ * a log. On a GPU the first steps also load CUDA kernels and capture the graph. These steps train
+ * like all other steps, but when there are later steps, the speed is computed without them.
  * Threads: progress_update: one at a time; progress_wait: any. Log lines of other threads do not
  *          damage the bar.
  * Errors:  ST_NOMEM. */

@@ -18,7 +18,7 @@ struct trainer_evaluation {
     uint64_t ps0;        /* incarnation of the ps 0 that planned this generation */
     /* index of the part that this worker evaluates, and number of parts of the set */
     int part, n_parts;
-    /* n: samples of the part; right: those of them that are classified correctly */
+    /* n: samples of the part; right: samples of the part that are classified correctly */
     int64_t n, right;
     double loss;     /* sum of the losses of the part's samples */
     int no_accuracy; /* true: the samples have targets, so there is no accuracy */

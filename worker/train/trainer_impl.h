@@ -123,7 +123,7 @@ void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, i
  * this function for the layer pushes the sum. */
 enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
 int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have none */
-/* Returns the step that the job has reached: without lockstep, that of the slowest chunk. */
+/* Returns the step that the job has reached; with own_pace, the version of the slowest chunk. */
 int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
 /* trainer_finite.c */

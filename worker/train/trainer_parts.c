@@ -11,7 +11,7 @@ enum status trainer_parts_make(struct trainer *t)
     const struct chunks *all = t->cfg.chunks;
     struct trainer_parts *p = &t->parts;
     p->fetches = t->cfg.n_towers == 1 && split_tower_has_parts(t->towers[0]->stages);
-    /* without lockstep, a step begins only when all parameters have arrived, so parts are not
+    /* if own_pace is set, a step begins only when all parameters have arrived, so parts are not
      * loaded one by one */
     p->loads = p->fetches && !t->cfg.own_pace && t->cfg.updates->ops->wait_any;
     p->loaded_step = -1;

@@ -115,7 +115,7 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
             /* the chunk is pushed with the layer in which it begins, whose backward runs later */
             continue;
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        /* without lockstep: the chunk already has all its updates */
+        /* if own_pace is set: the chunk already has all its updates */
         if (version >= t->cfg.train_steps)
             continue;
         /* the next chunk is copied while this one is pushed */
@@ -125,7 +125,7 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         if (t->parts.fetches)
             TRY(trainer_parts_fetch(t, c));
         fault_delay(t, c, step);
-        /* without lockstep: -1 if the generation ended after the step had begun */
+        /* -1 if own_pace is set and the generation ended after the step had begun */
         st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
         TRY(trainer_state_note_rebased(t, st, INT64_MAX));
     }
@@ -208,9 +208,9 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step)
     return t->cfg.own_pace ? trainer_push_lowest_version(t) : local_step;
 }
 
-/* Records the figures of a step. The last tower that ends the step calls this function. It does so
- * before any tower can be two steps further, where that tower would overwrite the step's entry in
- * t->share. */
+/* Records the figures of a step. The last tower that ends the step calls this function. The call
+ * ends before any tower can be two steps further, because such a tower would overwrite the step's
+ * entry in t->share. */
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
@@ -225,13 +225,13 @@ static void step_done(struct trainer *t, int64_t step)
     r->loss = (float)loss;
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
-    /* without lockstep this step's own update is still in flight, so the job will have at least one
-     * step more than the servers have reported (local steps are counted when they begin) */
+    /* if own_pace is set, this step's own update is still in flight, so the job will have at least
+     * one step more than the servers have reported (local steps are counted when they begin) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
-    /* number of the step: the job's number in lockstep, otherwise this process's */
+    /* number of the step: the job's number, or with own_pace this process's own number */
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
     struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};

@@ -69,7 +69,7 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
     return st;
 }
 
-/* Returns the position of this tower's first sample of the step. Without lockstep the servers
+/* Returns the position of this tower's first sample of the step. If own_pace is set, the servers
  * assign the position of the worker's batch. All towers read the same assignment, because nothing
  * is pushed until all towers have loaded their samples. */
 static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
@@ -120,7 +120,7 @@ done:
     return st;
 }
 
-/* Returns true if the job already has all its updates before step `step`. Without lockstep all
+/* Returns true if the job already has all its updates before step `step`. If own_pace is set, all
  * towers get the same result, because versions change only by this worker's own pushes, which begin
  * after all towers have passed this point. Each step advances every chunk that does not have all
  * updates yet, so training ends. */

@@ -23,7 +23,7 @@ struct weights_request {
 
 struct weights_result {
     struct weights_origin origin;
-    /* number of parameters that the file provides; number of those that keep their initial
+    /* number of parameters that the file provides; number of parameters that keep their initial
      * values */
     int n_given, n_kept;
     int n_unused; /* number of float tensors that fit no parameter */

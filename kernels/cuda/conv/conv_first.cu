@@ -128,8 +128,8 @@ static __device__ inline void patch_write(const struct gpu_conv_first &c, float 
     }
 }
 
-/* Writes the maximum of a patch and its cell; if maxima are equal, that of the first one, as in
- * bias_relu_pool.cu. */
+/* Writes the maximum of a patch and the cell that has it. If several cells have it, writes the
+ * first of these cells, as in bias_relu_pool.cu. */
 static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
                                          int py, int px, const float v[2][2])
 {

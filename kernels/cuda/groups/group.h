@@ -41,8 +41,10 @@ struct gpu_group {
 };
 
 struct gpu_group_bucket {
-    float *d;        /* memory on the GPU; NULL: the layer has no parameters */
-    float *params;   /* the layer's parameters, laid out as the sums in `d`; NULL: see below */
+    float *d; /* memory on the GPU; NULL: the layer has no parameters */
+    /* the layer's parameters, laid out as the sums in `d`; NULL: the layer has none, or the cards
+     * do not exchange parameters */
+    float *params;
     int64_t share;   /* number of floats in each GPU's share */
     int64_t at_host; /* offset of this layer's share in the leader's `host` */
 };

@@ -1,8 +1,8 @@
 /* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: the sum of dy over the samples and the
- * cells of a plane. The values of a channel are divided into `splits` runs with fixed bounds. Each
- * run is added by one block. If a plane is a single value, each run is added by one thread, and
- * neighbouring threads read neighbouring values. Then the sums of the runs are added in the order
- * of the runs. dy is read once: 4 bytes per value. */
+ * cells of a plane. The values of a channel are divided into `splits` runs with fixed bounds. One
+ * block adds each run. If a plane is a single value, one thread adds each run, and neighbouring
+ * threads read neighbouring values. Then the sums of the runs are added in the order of the runs.
+ * dy is read once: 4 bytes per value. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 

@@ -1,6 +1,6 @@
 /* kernels/cuda/memory/copy_rates.c - times several copies in each direction, and reports the
- * fastest. The host memory is pinned as that of a plan is (pin.h), so that a machine on which a
- * plan's memory cannot be pinned is found here, too. */
+ * fastest. The host memory is pinned in the same way as a plan's memory (pin.h). So the measurement
+ * also detects a machine on which a plan's memory cannot be pinned. */
 #include "kernels/cuda/memory/copy_rates.h"
 #include "base/clock.h"
 #include "base/log.h"

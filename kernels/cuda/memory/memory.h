@@ -18,8 +18,8 @@ enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
 /* Returns the size of the largest allocation that is possible now. *is_set: the limit is the cause
  * that it is not larger, because the device has more free memory. Errors of CUDA are logged. */
 enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
-/* Allocates memory, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller logs it with the
- * layer. */
+/* Allocates memory with the alignment that cudaMalloc guarantees. ST_NOMEM is not logged: the
+ * caller logs it with the layer. */
 enum status gpu_memory_alloc(int device, uint64_t bytes, void **out);
 void gpu_memory_free(int device, void *at, uint64_t bytes); /* does nothing if `at` is NULL */
 

@@ -11,8 +11,8 @@ struct gpu_plan;
  * plan cannot use graphs. */
 enum status gpu_layer_capture_create(struct gpu_plan *plan);
 void gpu_layer_capture_destroy(struct gpu_plan *plan);
-/* Discards the captured graphs. Called when the work that they contain is not what would be queued
- * from now on. */
+/* Discards the captured graphs. Called when steps from now on need other work than the graphs
+ * contain. */
 void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 
 /* Returns 1 if the graph of an earlier layer included this layer, so that no work must be

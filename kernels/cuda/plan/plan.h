@@ -5,7 +5,8 @@
  * plan has one pass for a full batch, and a second pass for the smaller number of samples that was
  * used last. All tensors are canonical rows, except those that channels.h selects. Work is queued
  * on the stream `compute`. The stream `up` copies parameters to the device. The stream `down`
- * copies each layer's gradients to the host during the next layer's backward. Events order them.
+ * copies each layer's gradients to the host during the next layer's backward. Events order the work
+ * of the three streams.
  * - A relu works in place if it is the only reader of its input, and the convolution, dense layer
  *   or sum before it computes its forward.
  * - A convolution also computes a max pool that is the only reader of its relu; then the pool's

@@ -1,6 +1,6 @@
 /* kernels/cuda/resident/cards.h - inside resident.c: training without copies to the host on all
  * cards of a group; see cards.c. The functions for one card's plan select its device.
- * Threads: the one of the first card's plan. Errors: the group's. */
+ * Threads: only the thread that uses the first card's plan. Errors: the group's. */
 #ifndef KERNELS_CUDA_RESIDENT_CARDS_H
 #define KERNELS_CUDA_RESIDENT_CARDS_H
 #include "kernels/cuda/plan/plan.h"

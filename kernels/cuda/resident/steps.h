@@ -31,8 +31,8 @@ struct gpu_gather_order {
 int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
                     const struct gpu_gather_order *o);
 
-/* optim.cu: one update of all parameters, as by kernels/vector/optim. The results have the same
- * bits as there if the compiler does not fuse products and sums. */
+/* optim.cu: one update of all parameters by the formulas of kernels/vector/optim. The results have
+ * the same bits as on the CPU if the compiler does not fuse products and sums. */
 struct gpu_optim_part { /* part of a tensor, which one block updates */
     float *p;
     const float *g;
