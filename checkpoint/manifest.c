@@ -285,7 +285,7 @@ static bool job_from_json(const json_t *o, struct net_job *to)
     int mode = index_of(text_of(o, "sync_mode"), mode_at, JOB_N_MODES);
     int push = index_of(text_of(o, "push_dtype"), dtype_at, DTYPE_N_KINDS);
     int version = index_of(text_of(o, "version_dtype"), dtype_at, DTYPE_N_KINDS);
-    int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: not set */
+    int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: the manifest has none */
     int64_t workers = integer_of(o, "workers"), aggregate = integer_of(o, "aggregate");
     if (mode < 0 || push < 0 || version < 0 || workers < 1 || workers > JOB_MAX_WORKERS ||
         aggregate < 0 || aggregate > workers)

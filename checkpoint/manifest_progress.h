@@ -1,5 +1,5 @@
 /* checkpoint/manifest_progress.h - the progress of training in a manifest. Private to checkpoint/.
- * Threads: values.
+ * Threads: any.
  * Errors:  reading: ST_CORRUPT, ST_NOMEM; not logged. */
 #ifndef CHECKPOINT_MANIFEST_PROGRESS_H
 #define CHECKPOINT_MANIFEST_PROGRESS_H

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 struct tensor {
-    int slot;         /* -1: values */
+    int slot;         /* number of the optimizer's slot; -1: the tensor has values */
     int64_t first, n; /* elements of the flat block of all parameters */
     int64_t version;
     uint64_t idle; /* number of updates in which the tensor's parameter had no gradient */

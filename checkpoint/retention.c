@@ -278,8 +278,8 @@ static enum status rename_manifest(const struct listing *l, struct checkpoint_id
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* Makes the first step: renames the manifests that are to be removed to old-..., and renames back
- * those that stay. */
+/* Renames the manifests that are to be removed to old-..., which is the first half of their
+ * removal, and renames back those that stay. */
 static enum status mark_manifests(struct listing *l, const struct checkpoint_sweep *what)
 {
     enum status st = ST_OK;
@@ -289,8 +289,8 @@ static enum status mark_manifests(struct listing *l, const struct checkpoint_swe
     return st;
 }
 
-/* Makes the second step: removes the renamed manifests. A manifest that does not exist any more
- * under this name was renamed back, and stays. */
+/* Removes the renamed manifests, which is the second half of their removal. A manifest that does
+ * not exist any more under this name was renamed back, and stays. */
 static enum status remove_marked(struct listing *l)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];

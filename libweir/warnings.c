@@ -16,7 +16,7 @@
 enum { FIRST_PAUSE_MS = 30000, LONGEST_PAUSE_MS = 600000, QUIET_MS = 20000, N_TEXTS = 16 };
 
 struct text {
-    uint64_t hash;   /* 0: the entry is free */
+    uint64_t hash;   /* hash of the text without numbers; 0: the entry is free */
     int64_t last_ns; /* time at which the line was logged last */
     int64_t next_ns; /* time from which it may be printed again */
     int64_t pause_ns;

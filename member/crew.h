@@ -12,8 +12,9 @@ enum { CREW_RANGE = 16384 }; /* elements of a range; the last one may have fewer
 struct crew {
     /* The backend's spread (kernels/backend.h); NULL: `threads` run the loops. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
-    int n_threads;               /* number of threads of the backend */
-    struct thread_pool *threads; /* NULL: only the caller runs the loops */
+    int n_threads; /* number of threads of the backend */
+    /* the worker's own threads; NULL: only the caller runs the loops */
+    struct thread_pool *threads;
 };
 
 /* Calls range(ctx, first, n) for each range of [0, n_elems), in any order and in parallel. */

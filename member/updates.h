@@ -43,7 +43,7 @@ struct updates_ops {
     /* Waits like net_exchange_wait_any. NULL: not supported. */
     enum status (*wait_any)(void *ctx, const uint8_t *skip, int64_t step, int *chunk);
     int64_t (*version)(void *ctx, int chunk);
-    int (*is_busy)(void *ctx, int chunk); /* NULL: never */
+    int (*is_busy)(void *ctx, int chunk); /* NULL: no chunk is ever busy */
     uint64_t (*samples)(void *ctx);       /* NULL: servers do not assign samples */
     /* Work like net_exchange_leave_soon and net_exchange_is_leaving. NULL: there are no servers. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);

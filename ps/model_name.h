@@ -1,5 +1,5 @@
 /* ps/model_name.h - the name of a network, from the JSON text that a worker sent.
- * Owns: nothing. Threads: values. Errors: none; the name is empty if the text has none. */
+ * Owns: nothing. Threads: any. Errors: none; the name is empty if the text has none. */
 #ifndef PS_MODEL_NAME_H
 #define PS_MODEL_NAME_H
 #include "net/wire/status.h"

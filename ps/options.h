@@ -22,7 +22,7 @@ struct ps_region_options {    /* docs/guide/regions.md */
     /* longest wait of the region for its parent in seconds; 0: no limit */
     int64_t parent_timeout;
     int outer;                         /* enum optim_kind; -1: not given */
-    double outer_rate, outer_momentum; /* -1: chosen by the model's size */
+    double outer_rate, outer_momentum; /* settings of `outer`; -1: chosen by the model's size */
     double overlap_mix;                /* -1: none */
     const char *dtype;
     enum dtype push_dtype, version_dtype; /* parsed from `dtype` */
@@ -53,7 +53,7 @@ struct ps_options {
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */
     int64_t metrics_port;             /* 0: none */
-    const char *metrics_bind;         /* "": the address that this server listens on */
+    const char *metrics_bind;         /* host of the pages; "": that of this server */
     struct security_config security;  /* the role is set later */
     int log_level, quiet;
     int64_t ready_fd; /* -1: none */

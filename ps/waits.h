@@ -1,5 +1,5 @@
 /* ps/waits.h - names the workers and servers that training waits for, in one phrase.
- * Owns: nothing. Threads: values. Errors: none. */
+ * Owns: nothing. Threads: any. Errors: none. */
 #ifndef PS_WAITS_H
 #define PS_WAITS_H
 #include "net/wire/status.h"

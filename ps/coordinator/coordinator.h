@@ -139,7 +139,7 @@ struct coordinator_out {
 };
 
 struct coordinator_state;
-size_t coordinator_bytes(int max_servers, int max_workers); /* bytes for coordinator_init */
+size_t coordinator_bytes(int max_servers, int max_workers); /* returns bytes for coordinator_init */
 void coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
 /* Handles one event. now_ns is monotonic. `out` is the caller's. Actions that do not fit into
  * `out` follow in the next call, which wake_ns then requests at once. */

@@ -1,7 +1,7 @@
-/* ps/coordinator/coordinator_folders.h - the servers' reports of their checkpoint folders. A
- * folder whose id differs from that of ps 0's folder belongs to its server alone, and ps 0
- * learns of the parts in it only by that server's reports. Private to the shell.
- * Threads: values; copies may be used anywhere.
+/* ps/coordinator/coordinator_folders.h - the servers' reports of their checkpoint folders. A folder
+ * whose id differs from that of ps 0's folder belongs to its server alone, and ps 0 learns of the
+ * parts in it only by that server's reports. Private to the shell.
+ * Threads: none; these are values, and copies may be used anywhere.
  * Errors:  ST_NOMEM. */
 #ifndef PS_COORDINATOR_COORDINATOR_FOLDERS_H
 #define PS_COORDINATOR_COORDINATOR_FOLDERS_H

@@ -1,6 +1,6 @@
-/* ps/coordinator/coordinator_lines.h - log lines about ps 0's decisions, as values: a state
- * machine names the line and its numbers, the shell writes the text.
- * Threads: values. */
+/* ps/coordinator/coordinator_lines.h - log lines about ps 0's decisions, as values: a state machine
+ * names the line and its numbers, the shell writes the text.
+ * Threads: none; these are values. */
 #ifndef PS_COORDINATOR_COORDINATOR_LINES_H
 #define PS_COORDINATOR_COORDINATOR_LINES_H
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* ps/coordinator/coordinator_values.h - values in the events of a coordinator (coordinator.h)
- * and in its reports of itself.
- * Threads: values. Errors: none. */
+/* ps/coordinator/coordinator_values.h - values in the events of a coordinator (coordinator.h) and
+ * in its reports of itself.
+ * Threads: none; these are values. Errors: none. */
 #ifndef PS_COORDINATOR_COORDINATOR_VALUES_H
 #define PS_COORDINATOR_COORDINATOR_VALUES_H
 #include "net/wire/job_data.h"
@@ -18,10 +18,11 @@ struct best_evaluation {
 
 /* A member of ps 0's generation, or one that waits to join. */
 struct coordinator_worker_event {
-    int member;           /* index, below the table's size */
-    uint64_t incarnation; /* 0: no process has joined under this index yet */
-    int waits;            /* the worker waits and has no place in the plan */
-    int64_t missing_ms;   /* time for which the worker has had no stream to ps 0; -1: it has one */
+    int member; /* index, below the table's size */
+    /* incarnation of the worker's process; 0: none has joined under this index */
+    uint64_t incarnation;
+    int waits;          /* the worker waits and has no place in the plan */
+    int64_t missing_ms; /* time for which the worker has had no stream to ps 0; -1: it has one */
     int joined, leaving, failed, done, spoke, asked, came; /* see roster_entry (service.h) */
     const char *address;                                   /* address of the worker for log lines */
 };

@@ -30,8 +30,8 @@ struct ps_monitor_config {
 
 struct ps_monitor;
 enum status ps_monitor_create(const struct ps_monitor_config *cfg, struct ps_monitor **out);
-/* Answers no more requests and calls no more callbacks; called before their objects are destroyed.
- * NULL is fine. */
+/* Answers no more requests and calls no more callbacks. Must be called before the objects that
+ * the callbacks use are destroyed. NULL is fine. */
 void ps_monitor_stop(struct ps_monitor *m);
 void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine. */
 /* Notes that the worker was removed. May be called from any thread; NULL is fine. */

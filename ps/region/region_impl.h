@@ -61,7 +61,7 @@ struct ps_region {
     int64_t gate_since_ns; /* time at which the last adopted chunk began to wait; 0: none */
     int64_t waited_ns;     /* total time that workers waited for the parent */
     int64_t slots_since;   /* version at which the optimizer's slots were zero */
-    struct adoptions taken, taken_before; /* taken_before: adoptions of generations below `since` */
+    struct adoptions taken, taken_before; /* adoptions of generations from `since` on; before it */
     uint64_t since;
     struct checkpoint_parent_version adopting; /* version in `base`, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */

@@ -21,7 +21,7 @@
 
 /* Number format that a process asks for as a member. */
 struct admission_format {
-    uint64_t incarnation; /* 0: no process has asked */
+    uint64_t incarnation; /* process that asks; 0: none has asked */
     int64_t heard_ns;
     enum dtype push_dtype, version_dtype;
     /* is_auto: the format depends on the speed of the member's connection; in_lockstep: the job

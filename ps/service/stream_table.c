@@ -11,7 +11,7 @@
 
 struct place {
     pthread_mutex_t lock;      /* guards stream and number */
-    struct net_stream *stream; /* NULL: closed */
+    struct net_stream *stream; /* stream of this place; NULL: it has closed */
     uint64_t number;           /* number of the present stream, or of the last one */
     int next_free;             /* next free place; the table's lock guards it */
 };

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 struct aggregate_copy {
-    struct buf *copy; /* NULL: no contribution waits */
+    struct buf *copy; /* copy of a contribution that waits; NULL: none waits */
     float weight;
     bool empty; /* the contribution has no payload, as it lacks all gradients */
 };

@@ -18,7 +18,7 @@ struct handover_chunk {
     int64_t version;
     struct buf *value, *slots, *idle; /* idle: see struct chunk_version */
     uint64_t *samples;
-    size_t n_samples; /* 0: no list */
+    size_t n_samples; /* length of the list of samples; 0: no list */
 };
 void handover_drop(struct handover_chunk *t);
 /* Adds references to a version of a chunk: in lockstep to version `step` (one of the last two; -1:
@@ -38,7 +38,7 @@ struct handover_copied {
     const uint64_t *samples;    /* see handover_chunk */
     size_t n_samples;
     const uint64_t *idle; /* counts of struct chunk_version */
-    size_t n_idle;        /* 0: all are 0 */
+    size_t n_idle;        /* number of counts; 0: all counts are 0 */
 };
 enum status handover_copy(struct store *s, int chunk, const struct handover_copied *c);
 

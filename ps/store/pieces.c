@@ -326,7 +326,7 @@ static void await_version(struct chunk_state *c, const struct arrival *a, int64_
 static void handle_pull(struct store *s, struct chunk_state *c, const struct arrival *a,
                         struct store_answer *answer)
 {
-    int64_t number = (int64_t)a->piece->step - 1; /* -1: the newest */
+    int64_t number = (int64_t)a->piece->step - 1; /* requested version; -1: the newest */
     if (number < 0 && s->lockstep && answer_withholds_last(s, c->version))
         number = version_find(c, c->version - 1) ? c->version - 1 : c->version;
     if (c->version < 0 || number > c->version || answer_withholds_last(s, number)) {

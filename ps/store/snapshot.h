@@ -16,7 +16,7 @@ struct snapshot_chunk {
     int chunk;
     /* version that is held: the step, or a later one if chunks advance independently */
     int64_t version;
-    struct buf *value; /* NULL: not held yet */
+    struct buf *value; /* value of that version; NULL: not held yet */
     struct buf *slots; /* slots, one after the other; NULL: none */
     struct buf *idle;  /* counts of idle updates, as in struct chunk_version; NULL: none */
     /* list of samples, held with the model's first chunk (samples.h); otherwise NULL */

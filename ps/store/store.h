@@ -51,7 +51,7 @@ struct store_config {
     const struct net_job *job;   /* copied */
     const int *server;           /* shard map, n_chunks; read by create alone */
     int self;                    /* this server's number in the shard map */
-    int n_members;               /* 0: job->n_workers; another number if members joined or left */
+    int n_members;               /* number of members; 0: job->n_workers */
     const int *member; /* members' indices for log lines, by rank; borrowed; NULL: 0, 1, ... */
     uint64_t generation;
     /* If chunks advance independently: first sample to assign (samples.h), unless the source of
