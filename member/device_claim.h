@@ -48,7 +48,7 @@ struct device_holder {
 };
 
 struct device_holders {
-    int n; /* at most DEVICE_CLAIMS_MAX */
+    int n; /* number of holders, at most DEVICE_CLAIMS_MAX */
     struct device_holder holder[DEVICE_CLAIMS_MAX];
 };
 

@@ -28,7 +28,7 @@ int device_lock_path(const char *dir, const char *key, char *out, size_t size)
     int n = snprintf(out, size, "%s/weir-gpu-%s.lock", dir, key);
     if (n < 0 || (size_t)n >= size)
         return 0;
-    /* Old drivers name MIG instances MIG-GPU-<uuid>/1/0. */
+    /* Old drivers name MIG instances MIG-GPU-<uuid>/1/0, but no file name may contain '/'. */
     for (char *p = out + strlen(dir) + 1; *p; p++)
         if (*p == '/')
             *p = '_';

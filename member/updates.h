@@ -71,7 +71,8 @@ struct updates_state {
     int n_slots;
     struct net_place place;
 };
-int updates_state(const struct updates *x, struct updates_state *out); /* 0: another kind */
+/* returns 0 for another kind */
+int updates_state(const struct updates *x, struct updates_state *out);
 /* Resumes the local kind, before start, at `step`, whose first sample is at `position`. The caller
  * has filled the arrays of updates_state() with the state at this step. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);

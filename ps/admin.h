@@ -13,7 +13,7 @@
 struct admin_config {
     struct service *service;
     struct node *node;
-    struct ps_region *region;     /* borrowed; NULL: none */
+    struct ps_region *region;     /* region of this server; borrowed; NULL: none */
     const struct hosts *ps_hosts; /* both lists of hosts are borrowed for ever */
     const struct hosts *worker_hosts;
     const char *folder; /* folder of checkpoints; borrowed for ever; NULL: keeps no checkpoints */

@@ -423,7 +423,8 @@ void node_destroy(struct node *s)
 {
     if (!s)
         return;
-    follower_shell_stop(s->follower); /* otherwise it calls a coordinator that does not answer */
+    /* a follower that runs would call a coordinator that does not answer any more */
+    follower_shell_stop(s->follower);
     coordinator_shell_stop(s->coordinator);
     checkpoint_writer_destroy(s->writer); /* reports its last change to the follower */
     own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* reports, too */

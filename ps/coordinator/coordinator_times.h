@@ -14,7 +14,7 @@ enum {
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
     LINE_MS = 5000,        /* interval of the log lines about a wait */
     REJOIN_MS = 10000,     /* a live worker has at least this time to enter a new generation */
-    SPEAK_MS = 2000,       /* time from a worker's entry to its first message */
+    SPEAK_MS = 2000,       /* a worker that has joined has this time for its first message */
     RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
     ANSWER_MS = 3000,      /* time for a server to accept an order */
     PACE_MS = 100,         /* interval over which the pace of training is measured */

@@ -17,7 +17,7 @@
 struct plan_applier_config {
     struct service *service;
     const char *folder; /* folder of the manifests that plans name; both borrowed for ever */
-    const char *restore_folder; /* folder if the name ends with PLAN_RESTORE_MARK */
+    const char *restore_folder; /* folder of manifests whose names end with PLAN_RESTORE_MARK */
     const char *address;        /* address of this server; borrowed to the program's end */
     void (*changed)(void *ctx); /* a plan was applied, or could not be applied */
     void *ctx;

@@ -129,7 +129,7 @@ static double missing_seconds(const struct net_status_member *w)
 }
 
 static const struct worker_family families[] = {
-    /* the first family also covers lost workers */
+    /* this family must be the first, since it also covers lost workers */
     {"weir_ps_worker_present", "gauge", "1 for a worker that is connected or done, else 0.",
      is_present},
     {"weir_ps_worker_missing_seconds", "gauge", "Time for which the worker has been missing.",

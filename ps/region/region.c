@@ -59,9 +59,9 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
     return must;
 }
 
-/* Records a made version. The contribution to a gate is the first version of the chunk that is made
- * in the last `overlap` versions before the gate, or at the latest the gate's version. While the
- * parent's step is unknown, the contribution is the version that waits. */
+/* Records that a version was made. The contribution to a gate is the first version of the chunk
+ * that is made in the last `overlap` versions before the gate, or at the latest the gate's
+ * version. While the parent's step is unknown, the contribution is the version that waits. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];

@@ -1,5 +1,5 @@
-/* ps/store/snapshot.c - see snapshot.h. A chunk that has not reached its version points to the
- * snapshot; the code that handles pieces reads only this pointer.
+/* ps/store/snapshot.c - see snapshot.h. A chunk that has not reached the snapshot's version points
+ * to the snapshot; the code that handles pieces reads only this pointer.
  * Locks:   a chunk's alone. */
 #include "ps/store/snapshot.h"
 #include "base/log.h"

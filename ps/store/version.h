@@ -13,7 +13,7 @@
 
 struct chunk_version {
     struct buf *value; /* value in fp32; NULL: there is no such version */
-    struct buf *wire;  /* bytes in `dtype` */
+    struct buf *wire;  /* wire form of the value, in `dtype` */
     struct buf *slots; /* slots of the optimizer, one after the other; NULL: none, or released */
     /* uint64_t for each parameter of the chunk: number of updates in which no contribution had a
      * gradient for it, and which Adam therefore does not count; NULL: all are 0 */
