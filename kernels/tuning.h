@@ -18,7 +18,7 @@ enum tuning {
     /* backward: the gradients of parameters are computed on a second stream */
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions are computed channels last, by cuDNN's graph API */
-    TUNING_AUTO = 1 << 7, /* no tuning was named, so it is not logged if a tuning has no effect */
+    TUNING_AUTO = 1 << 7, /* no tuning was named, so a tuning without effect is not logged */
     /* If there are servers and a single worker, the worker's card updates the parameters itself,
      * and the worker compares the results with the servers' versions. */
     TUNING_UPDATES = 1 << 8,

@@ -474,7 +474,7 @@ static enum status run_worker(struct worker *w)
     TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = true;
-    if (w->saver) /* a signal after the beginning of the last step has no effect */
+    if (w->saver) /* a checkpoint has all steps, so a signal during the last step has no effect */
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);

@@ -450,7 +450,8 @@ static enum status make_trainer(struct worker *w)
     cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
     log_network(w);
-    if (job.epochs <= 0) /* --epochs: another worker's data may determine the steps */
+    /* if --epochs is set, another worker's data may change the number of steps later */
+    if (job.epochs <= 0)
         set_up_log_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;

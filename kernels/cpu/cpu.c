@@ -136,7 +136,8 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
         NULL, "start", dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    if (plan->rounded == NULL) /* otherwise the caller has chosen the layers and logged them */
+    /* if `rounded` is set, the caller has chosen the layers in bf16, and has logged them */
+    if (plan->rounded == NULL)
         cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:

@@ -87,8 +87,8 @@ struct cpu_op {
     int needs_backward;     /* this layer, or one before it, has parameters */
     int needs_dx;           /* the layer of the first input, or one before it, has parameters */
     int relu_done;          /* true for a relu whose forward the previous layer computes */
-    int relu_masked;        /* true for a relu whose backward the max pool after it computes */
-    int overwritten;        /* a relu overwrites y in place */
+    int relu_masked; /* true for a relu whose backward the next layer, a max pool, computes */
+    int overwritten; /* a relu overwrites y in place */
     /* sum of the gradients that other plans have sent for the output, as rows */
     struct cpu_tensor given;
     int n_given; /* number of gradients that other plans have sent in this step */

@@ -139,7 +139,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct norm *c = op->state;
     float *const *grads = pass->plan->cfg.grads;
-    /* if there is a single cell, the variance is not corrected */
+    /* if there is a single cell, the variance is not multiplied by n / (n - 1) */
     float correct = c->n_cells > 1 ? (float)((double)c->n_cells / (double)(c->n_cells - 1)) : 1.0f;
     TRY(cpu_pass_call_run(pass, op, &c->diff));
     TRY(cpu_pass_call_run(pass, op, &c->backward));

@@ -91,8 +91,8 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
         return ST_NOMEM;
     }
     if (align == HUGE_PAGE_BYTES)
-        /* only a hint to the kernel: with huge pages, access to large tensors causes fewer TLB
-         * misses */
+        /* only a hint to the operating system: with huge pages, access to large tensors causes
+         * fewer TLB misses */
         madvise(block, rounded, MADV_HUGEPAGE);
     memset(block, 0, rounded);
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
@@ -282,7 +282,7 @@ enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
-    /* without a scratchpad, because the pass's scratchpad already has its final size */
+    /* the reorder gets no scratchpad, because the pass's scratchpad already has its final size */
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));

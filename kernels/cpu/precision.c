@@ -17,7 +17,8 @@ enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
 
 int cpu_precision_has_bf16(void)
 {
-    /* also true on CPUs with AMX; the function respects oneDNN's variable ONEDNN_MAX_CPU_ISA */
+    /* this condition is also true on CPUs with AMX; oneDNN's function respects the environment
+     * variable ONEDNN_MAX_CPU_ISA */
     return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }

@@ -398,7 +398,7 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
 {
     struct optim_run r = {
         .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
-    if (keep >= 1) { /* does not read `sum`, because zero times infinity would be NaN */
+    if (keep >= 1) { /* `sum` is not read, because zero times infinity would be NaN */
         if (old != new_)
             memcpy(new_, old, n * sizeof *new_);
         return;

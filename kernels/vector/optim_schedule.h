@@ -21,7 +21,7 @@ enum optim_schedule {
      * R-1, and then falls to 1/250000 at b = total_steps - 1, in half waves of a cosine. R:
      * warmup_steps, which has no other effect here; 0: 30% of total_steps, not rounded */
     SCHEDULE_ONE_CYCLE,
-    SCHEDULE_ONE_CYCLE_LINEAR, /* the same factors, but linear */
+    SCHEDULE_ONE_CYCLE_LINEAR, /* schedule ONE_CYCLE with straight lines */
     SCHEDULE_N_KINDS
 };
 #define SCHEDULE_NAMES                                                                             \

@@ -218,7 +218,8 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
     if (s->folder.rounding.n_bytes > 0)
         s->job.rounding = s->folder.rounding;
     s->server = s->folder.name;
-    /* this folder may have no checkpoint of that step */
+    /* if --restore is set, this folder may have no checkpoint of the step from which training
+     * continues */
     s->copied = cfg->folder.restore ? -1 : s->folder.step;
     s->next_ns = clock_deadline_ns(cfg->save_ms);
     int err = pthread_create(&s->thread, NULL, saver_main, s);

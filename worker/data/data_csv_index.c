@@ -179,7 +179,7 @@ void data_csv_index_count(const struct data_csv_index *x, const char *name, size
     *trained = k < x->n ? x->entry[k].n_trained : 0;
 }
 
-/* Adds entry e to the columns of its name. */
+/* Adds entry e to *out, which collects the columns with this entry's name. */
 static void add_equal(const struct csv *c, const struct entry *e, struct data_csv_equal *out)
 {
     int64_t role = c->role[e->column];

@@ -12,7 +12,7 @@ bool dataset_same_samples(const struct dataset *a, const struct dataset *b)
         shape_elems(&a->sample) != shape_elems(&b->sample))
         return false;
     if (strcmp(a->path, b->path) == 0 && !x->unpacked && !y->unpacked)
-        return x->offset == y->offset; /* both are in the same file, so no bytes are read */
+        return x->offset == y->offset; /* both sets are in the same file, so no bytes are read */
     size_t bytes = (size_t)data_array_elems(x) * (size_t)data_array_type_bytes(x->type);
     return memcmp(x->data, y->data, bytes) == 0;
 }

@@ -116,7 +116,7 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
                                              .memory_fraction = cfg->memory_fraction,
                                              .allow_growth = cfg->allow_growth};
     struct device_health health;
-    /* called before this process itself locks the GPU for a short time */
+    /* called before devices_auto_accepts, which locks the GPU for this process for a short time */
     json_t *holders = json_holders(cfg, d);
     device_scan_load(s, i, &load);
     device_scan_health(s, i, &health);

@@ -247,7 +247,8 @@ static void *writer_main(void *arg)
             w->n_queued -= SIZE_BYTES + n;
             w->n_puts--;
         }
-        int is_over = was_failing && w->n_puts == 0; /* not over while records are still queued */
+        /* the failure is not over while records are still queued */
+        int is_over = was_failing && w->n_puts == 0;
         w->is_failing = err || (was_failing && !is_over);
         if (is_over) {
             pthread_mutex_unlock(&w->lock);

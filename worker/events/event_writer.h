@@ -20,7 +20,7 @@
 enum { EVENT_WRITER_RING_BYTES = 4 << 20 };
 
 struct event_writer_config {
-    const char *folder;  /* copied; it is created, with its parent folders */
+    const char *folder;  /* path of the folder, copied; the folder is created, with its parents */
     int64_t retry_ms;    /* interval between attempts after a failed write; 0: 10 s */
     int64_t patience_ms; /* time to write the remaining records at the end; 0: 5 s */
 };

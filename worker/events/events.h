@@ -27,7 +27,7 @@ struct events_config {
     const struct updates *updates;
     struct optim_config optim;          /* optimizer; its learning rate at each step is written */
     bool own_pace;                      /* see struct trainer_config */
-    struct event_graph_source graph;    /* its task is the worker's index, if known */
+    struct event_graph_source graph;    /* the graph's `task` is the worker's index, if known */
     const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
     int n_hparams;
 };

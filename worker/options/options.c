@@ -337,7 +337,8 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 &&
-        /* a worker without servers sends no changes, and keeps no residuals */
+        /* versions of a worker without servers are floats, because it sends no changes, and keeps
+         * no residuals */
         job_sends_changes(&job))
         job.version_dtype = DTYPE_F32;
     int64_t n_local = options_rounds(o);

@@ -39,7 +39,7 @@ struct placement_target {
 enum placement_subject { PLACEMENT_OF_LAYERS, PLACEMENT_OF_TYPES, PLACEMENT_OF_PARAMS };
 
 struct placement_rule {
-    const char *pattern, *device; /* both as written in the rule */
+    const char *pattern, *device; /* texts of the pattern and the device as written in the rule */
     enum placement_subject of;
     struct placement_target want;
 };

@@ -2,8 +2,8 @@
  * times the same network twice: with all products rounded to bf16, and with none. A layer is
  * rounded if its forward and backward together are faster in bf16. Two processes may measure
  * differently, so the choice of one worker is used by its whole job (net/wire/rounding.h).
- * Threads: only the main thread. Errors: the backend's; ST_INVALID: a name is not that of a layer
- *          that can multiply in bf16; ST_NOMEM; logged. */
+ * Threads: only the main thread. Errors: the backend's; ST_INVALID: no layer that can multiply in
+ *          bf16 has a given name; ST_NOMEM; logged. */
 #ifndef WORKER_PLACE_ROUNDING_H
 #define WORKER_PLACE_ROUNDING_H
 #include "net/wire/chunks.h"

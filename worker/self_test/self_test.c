@@ -272,7 +272,7 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
     return report_json_print_free(all);
 }
 
-/* Prints the outcome, or adds json, the outcome as JSON, to the devices. */
+/* Prints the outcome as text, or appends `json`, the outcome as JSON, to `devices`. */
 static void report(const struct self_test_config *cfg, const char *label, const char *type,
                    const struct outcome *o, json_t *json, json_t *devices)
 {

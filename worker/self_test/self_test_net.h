@@ -45,7 +45,8 @@ struct self_test_difference {
 
 enum status self_test_net_create(struct self_test_net *out);
 void self_test_net_destroy(struct self_test_net *t);
-/* Runs several steps. *out receives the values of the last step and the time of the fastest. */
+/* Runs several steps. *out receives the values of the last step, and the time of the fastest
+ * step. */
 enum status self_test_net_run(const struct self_test_net *t, const struct backend *backend,
                               int device, struct self_test_values *out);
 /* Computes the values of the last step by the mathematical definitions, in double precision. */

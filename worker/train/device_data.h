@@ -10,7 +10,8 @@
 
 struct device_data;
 enum status device_data_create(struct device_data **out);
-void device_data_destroy(struct device_data *d); /* after the plans; NULL is fine */
+/* Frees the copies. The plans must have been destroyed before. NULL is fine. */
+void device_data_destroy(struct device_data *d);
 /* Returns the copy of `set` on the tower's device, and creates it at the first call. NULL: the copy
  * does not fit, the backend does not support copies, or the tower has several devices. */
 enum status device_data_get(struct device_data *d, const struct tower_spec *tower,

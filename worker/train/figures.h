@@ -23,7 +23,7 @@ struct figures_view {
     double seconds; /* total time of the steps that the next field counts */
     /* number of steps in each class of step times (figures_bounds) */
     int64_t taken[FIGURES_BOUNDS + 1];
-    /* monotonic time at which the last step ended, or training began; 0: neither */
+    /* monotonic time at which the last step ended, or training began; 0: training has not begun */
     int64_t moved_ns;
     double moved_unix_s; /* moved_ns as seconds since 1970 */
     /* program that this worker waits for; empty: none, or the wait is still short */

@@ -107,7 +107,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
         bar_draw(&p->bar, share_done(p), text, 1);
     } else if (p->shows_wait && p->at.images > 0) {
         draw_bar(p, 1);
-    } else if (p->shows_wait) { /* before the first step, so there is no loss and no speed */
+    } else if (p->shows_wait) { /* no step has ended yet, so there is no loss and no speed */
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64, p->at.global_step,
                  p->cfg.train_steps);
         bar_draw(&p->bar, share_done(p), text, 1);

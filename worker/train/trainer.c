@@ -350,7 +350,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     if (t->cfg.own_pace || t->result.left)
         t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
-        t->result.global_step = t->first_step; /* not all parameters of first_step had arrived */
+        /* a chunk's version was still below first_step, which the job had reached */
+        t->result.global_step = t->first_step;
     t->result.train_steps = t->cfg.train_steps;
     /* if the job ended early, steps after the job's last one do not count */
     if (t->result.global_step > t->cfg.train_steps)

@@ -19,7 +19,7 @@ struct weights_tensor {
     const char *dtype; /* name of the dtype in the file */
     bool is_float;     /* values of this dtype can be read */
     bool is_count;     /* integers or booleans, such as PyTorch's num_batches_tracked */
-    int used;          /* not used here; the caller may use it */
+    int used;          /* not used by weights_source.c; the caller may use this field */
     int64_t at;        /* used only by weights_source.c */
 };
 

@@ -64,8 +64,8 @@ static inline int cells_read(int patches, int kernel, int stride)
 
 /* Layout of an image with its padding, limited to the cells that are read. Rows whose indices are
  * equal modulo ROWS are `pitch` cells apart, and columns whose indices are equal modulo COLUMNS are
- * adjacent. The cells with one pair of remainders begin `phase` cells after those with the previous
- * pair. */
+ * adjacent. The cells with one pair of remainders begin `phase` cells after the cells with the
+ * previous pair. */
 struct layout {
     int rows, columns, pitch, phase;
 };

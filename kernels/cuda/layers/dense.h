@@ -14,7 +14,7 @@ struct gpu_dense_product {
     int m, n, k;
     const float *a, *b;
     int lda, ldb;
-    float *c; /* without gaps between columns: ldc is m */
+    float *c; /* result, without gaps between columns: ldc is m */
 };
 
 /* Compute types of products, indexed by the precision to which the factors are rounded. In memory

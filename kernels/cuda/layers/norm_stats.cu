@@ -7,7 +7,7 @@ enum { THREADS = 128 };
 /* Launch: grid-stride over the channels, THREADS a block. Moves 16 bytes per channel. */
 static __global__ void weir_norm_stats(struct gpu_norm_stats s)
 {
-    /* if there is a single cell, the variance is not corrected */
+    /* if there is a single cell, the variance is not multiplied by n / (n - 1) */
     double correct = s.cells > 1 ? (double)s.cells / (double)(s.cells - 1) : 1.0;
     for (int64_t k = grid_first(); k < s.channels; k += grid_stride()) {
         double inverse = (double)s.saved_inverse[k];

@@ -42,7 +42,7 @@ static int register_range(struct gpu_range r, cudaError_t *why)
 
 static void unregister_range(struct gpu_range r)
 {
-    /* fails if the GPU is lost, which another call logs */
+    /* this call fails if the GPU is lost, and another call logs that error */
     if (cudaHostUnregister((void *)r.first) != cudaSuccess)
         (void)cudaGetLastError();
 }

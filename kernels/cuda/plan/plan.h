@@ -100,11 +100,12 @@ struct gpu_plan {
     void *staging;    /* pinned memory for the heads and tails of all parameters */
     int32_t *suspect; /* [n_layers] pinned: 1 if a gradient may be bad; NULL: not checked */
     struct gpu_pass *pass[2], *now;
-    uint8_t *host_in, *d_in;     /* blocks of the input: pinned on the host, and on the device */
-    struct gpu_input host, d;    /* pointers to the arrays in host_in and in d_in */
-    cudaEvent_t input_read;      /* event: the pinned block may be overwritten */
-    float *input, *host_floats;  /* images as floats; host: pinned, NULL until set_floats */
-    int has_labels, has_targets; /* has_labels: labels or targets are set */
+    uint8_t *host_in, *d_in;  /* blocks of the input: pinned on the host, and on the device */
+    struct gpu_input host, d; /* pointers to the arrays in host_in and in d_in */
+    cudaEvent_t input_read;   /* event: the pinned block may be overwritten */
+    /* images as floats; host_floats: pinned, NULL until set_floats is called */
+    float *input, *host_floats;
+    int has_labels, has_targets;     /* has_labels: labels or targets are set */
     float *d_targets, *host_targets; /* [batch][classes]; NULL: not needed yet; host: pinned */
     /* n losses of the pass, then n flags (int32) of correct samples */
     double *host_result, *d_result;

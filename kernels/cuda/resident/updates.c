@@ -26,9 +26,9 @@ struct gpu_updates {
     uint64_t *d_zero, *d_digest; /* d_zero: index of the scalars for the kernel, always 0 */
     struct gpu_arena arena;      /* holds all device memory above */
 
-    struct gpu_optim_part *parts; /* copied to d_parts */
+    struct gpu_optim_part *parts; /* list of all blocks, which is copied to d_parts */
     int *first;                   /* [n_params] index of each parameter's first block */
-    int is_on;                    /* between `begin` and `end` */
+    int is_on;                    /* true between the calls of `begin` and `end` */
     void *pinned;                 /* pinned memory of the two arrays below */
     struct optim_step *scalars;   /* [DEVICE_UPDATES_KEPT] update s is at s % DEVICE_UPDATES_KEPT */
     uint64_t *digest;             /* [DEVICE_UPDATES_KEPT][n_parts] */
