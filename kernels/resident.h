@@ -52,8 +52,8 @@ struct resident_ops {
      * while no work is queued. The optimizer's slots begin at zero. ST_NOMEM, ST_UNSUPPORTED (the
      * devices of a group cannot exchange parameters), logged: the plans have not changed. */
     enum status (*begin)(struct plan *p, const struct resident_config *cfg);
-    /* Sets the order of the samples in one pass, which is copied. item: as many indices as the data
-     * have samples. Must be called before the first run that reads this order. It replaces the
+    /* Sets the order of the samples in one pass, which is copied. item: one index for each sample
+     * of the data set. Must be called before the first run that reads this order. It replaces the
      * older of the two stored orders, because a run reads the orders of at most two passes. */
     enum status (*order)(struct plan *p, uint64_t pass, const uint32_t *item);
     /* Queues n steps; at most RESIDENT_RUNS runs may be queued. */

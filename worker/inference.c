@@ -43,8 +43,8 @@ static bool has_classes(const struct worker *w)
     return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
 }
 
-/* Returns the names of the classes in the file of parameters. If the file has none, returns the
- * class names of the test set if there are as many as the model has classes. */
+/* Returns the names of the classes in the file of parameters. If the file has no names, returns the
+ * class names of the test set, provided that there is one for each class of the model. */
 static const char *names_of_classes(const struct worker *w)
 {
     const char *names = w->trained_on.class_names;

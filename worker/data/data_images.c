@@ -325,8 +325,8 @@ static char *join_names(const struct names *n)
     return text;
 }
 
-/* Returns true if there are pictures in the folder itself, not in folders inside it; its first
- * entry decides. */
+/* Returns true if there are pictures in the folder itself, not in folders inside it; the first
+ * entry of the folder decides. */
 static bool is_flat(const char *dir, const struct names *names)
 {
     char path[PATH_MAX];

@@ -57,8 +57,8 @@ static void refuse(struct reader *r, const char *why)
     longjmp(r->back, 1);
 }
 
-/* Refuses arithmetic coding, which needs no bytes for a uniform picture: a small file could need
- * hours. */
+/* Refuses arithmetic coding, which needs no bytes for a uniform picture, so decoding a small file
+ * could need hours. */
 static void check_kind(struct reader *r)
 {
     J_COLOR_SPACE colours = r->jpeg.jpeg_color_space;

@@ -12,7 +12,7 @@
 enum { DATA_WORDS_MOST_BYTES = 255, DATA_WORDS_TEXT_BYTES = 300 };
 
 struct data_words;
-/* Creates the words. given: a list of names, which must exist as long as the object; NULL: words
+/* Creates the words. given: a list of names, which must exist while the object exists; NULL: words
  * are collected as they occur. */
 enum status data_words_create(const char *given, struct data_words **out);
 void data_words_destroy(struct data_words *w); /* NULL is fine */

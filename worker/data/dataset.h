@@ -102,7 +102,7 @@ struct dataset_request {
     const char *dir;      /* folder that contains files with known names */
     const char *dir_flag; /* flag that named dir, without "--"; NULL: data_dir */
     const char *part;     /* "train", "test" or "validation" */
-    /* files to use instead of dir; NULL: none; labels NULL: `data` has them */
+    /* files to use instead of dir; NULL: none; labels NULL: the labels are in `data` */
     const char *data, *labels;
     const char *images_name, *labels_name; /* names of arrays in the files; NULL: images, labels */
     const char *label_column;              /* CSV: name or number; NULL: see data_csv.h */

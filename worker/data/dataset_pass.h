@@ -15,7 +15,7 @@ struct dataset_pass {
     struct reading reading;
 };
 
-/* Begins a pass. what: its purpose, for log lines. */
+/* Begins a pass. what: purpose of the pass, for log lines. */
 void dataset_pass_begin(struct dataset_pass *p, const struct dataset *d, const char *what);
 int dataset_pass_next(struct dataset_pass *p); /* returns 0 if there are no more blocks */
 void dataset_pass_end(struct dataset_pass *p);

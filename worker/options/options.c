@@ -101,7 +101,7 @@ enum status options_refuse(const char *wrong)
     return wrong ? ST_INVALID : ST_OK;
 }
 
-/* Sets the fields each of which is derived from one flag. */
+/* Sets each field that is derived from a single flag. */
 static void derive(struct options *o)
 {
     o->local_steps = o->job.local_steps;

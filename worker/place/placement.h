@@ -35,7 +35,8 @@ struct placement_request {
     int n_params;
     int task; /* index of this worker, for rules that name a worker; below 0: every rule applies */
     const int *number; /* [n_gpus] numbers by which rules name the GPUs; NULL: 0, 1, ... */
-    /* true: some towers are on the CPU beside towers on GPUs, and have no GPU of their own */
+    /* true: besides the towers on GPUs, there are towers on the CPU, which have no GPU of their
+     * own */
     int cpu_towers;
     int soft; /* --allow_soft_placement */
 };

@@ -1,5 +1,5 @@
 /* worker/results/monitor.h - a worker's pages over HTTP (--metrics_port): metrics, health.
- *     /metrics      for Prometheus        /healthz       200, or 503 and why
+ *     /metrics      for Prometheus        /healthz       200, or 503 with the reason
  * Owns:    the HTTP server.
  * Threads: all functions from one thread.
  * Errors:  those of http/listen.h and http/server.h. */

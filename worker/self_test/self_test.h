@@ -16,7 +16,7 @@
 struct self_test_config {
     int as_json;
     const char *gpus; /* value of --gpus; auto[:N]: every GPU, and no error if there are no GPUs */
-    const char *backend_dir; /* folder of the backends; NULL: beside the program */
+    const char *backend_dir; /* folder of the backends; NULL: they are beside the program */
     int seconds;             /* limit for the test of one device */
 };
 

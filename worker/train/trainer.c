@@ -269,8 +269,8 @@ done:
     return st;
 }
 
-/* Number of first steps on a GPU that do not count for the speed: bench/gpu_train.py leaves out as
- * many for PyTorch. */
+/* Number of first steps on a GPU that do not count for the speed: bench/gpu_train.py leaves out the
+ * same number for PyTorch. */
 enum { WARM_UP_STEPS = 50 };
 
 static int64_t warm_up_images(const struct trainer_config *cfg)

@@ -92,7 +92,7 @@ struct trainer {
 
 /* Returns true after trainer_stop, or if a tower failed. */
 bool trainer_state_is_stopped(struct trainer *t);
-/* Ends all towers. The status of the first call becomes that of the run. */
+/* Ends all towers. The status of the first call becomes the result of training. */
 void trainer_state_fail(struct trainer *t, enum status st);
 /* Returns true if the generation has ended. Then towers begin no new step until the next start. */
 bool trainer_state_generation_ended(struct trainer *t);

@@ -128,7 +128,7 @@ enum status gpu_comm_check(const struct gpu_comm *c)
     for (int i = 0; i < c->n; i++) {
         ncclResult_t noticed = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
-        /* a later sum may still be connecting GPUs */
+        /* ncclInProgress is no error, because a later sum may still be connecting GPUs */
         if (code != ncclSuccess || is_failure(noticed))
             return log_failed_call(c, "ncclCommGetAsyncError",
                                    code != ncclSuccess ? code : noticed);

@@ -4,8 +4,8 @@
  * winners and dy are stored channels last or in planes, as the following layers require.
  *
  * Launch of all kernels: grid-stride, THREADS a block. Forwards and kernels for tiles visit the
- * outputs; the other backward visits the input cells. The kernels move as many bytes as those of
- * pool.cu. */
+ * outputs; the other backward visits the input cells. The kernels move the same number of bytes as
+ * the kernels of pool.cu. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/window.cuh"

@@ -220,7 +220,7 @@ done:
     return st;
 }
 
-/* The elements of a range [lo, hi) that are in [first, end), in bytes. */
+/* The elements of a range [lo, hi) that are also in [first, end), as a range of bytes. */
 struct cut {
     size_t lo, n;
 };

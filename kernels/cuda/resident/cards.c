@@ -7,8 +7,8 @@
  * cards. So all cards have the same bits by construction: each value is computed on one card. The
  * sum has the same bits as in a group whose gradients are copied to the host (group_sum.c).
  *
- * An all-gather of parameters moves as many bytes as one of the summed gradients, which an
- * all-reduce ends with; each card updates 1/n of the values, and holds 1/n of the slots.
+ * An all-gather of parameters moves as many bytes as the all-gather of summed gradients with which
+ * an all-reduce ends. Each card updates 1/n of the values, and holds 1/n of the slots.
  *
  * The exchange of a layer runs on the stream `down`, while `compute` runs the backward of the
  * layers below. The exchange waits for the event `ready`, recorded after the layer's gradients, and

@@ -1,5 +1,5 @@
 /* kernels/cuda/resident/parts.h - the blocks into which the update kernel divides a plan's
- * parameters. A block lies within one part of kernels/parts.h. Threads: any. Errors: none. */
+ * parameters. Each block is inside one part (kernels/parts.h). Threads: any. Errors: none. */
 #ifndef KERNELS_CUDA_RESIDENT_PARTS_H
 #define KERNELS_CUDA_RESIDENT_PARTS_H
 #include "kernels/cuda/plan/plan.h"
@@ -11,8 +11,8 @@ int64_t gpu_parts_elems(const struct gpu_plan *plan);
 int gpu_parts_before(const struct gpu_plan *plan, int param);
 /* Returns the number of blocks. */
 int gpu_parts_count(const struct gpu_plan *plan);
-/* Lists all blocks of all parameters. The slots of consecutive blocks are adjacent. d_slots: two
- * blocks of gpu_parts_elems floats, as many as the optimizer has slots. keep: [n_params] see struct
+/* Lists all blocks of all parameters. The slots of consecutive blocks are adjacent. d_slots: for
+ * each of the optimizer's slots (at most two), gpu_parts_elems floats. keep: [n_params] see struct
  * gpu_optim_part. */
 void gpu_parts_list(const struct gpu_plan *plan, float *d_slots, const float *keep,
                     struct gpu_optim_part *out);
