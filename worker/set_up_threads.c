@@ -11,7 +11,7 @@
 
 enum { MAX_OWN_THREADS = 8 };
 
-/* Counts the cores that this worker uses; logs the reason if they are fewer than the machine's. */
+/* Counts the cores that this worker uses; logs the reason if the machine has more cores. */
 static int count_cores(const struct options *o)
 {
     const struct cores c = cores_usable();

@@ -11,7 +11,8 @@ struct __attribute__((packed, may_alias)) packed_word {
     uint32_t v;
 };
 
-static const float smallest = 0x1p-100f; /* 127 / smallest is finite */
+/* a block of smaller magnitudes becomes zeros; 127 / smallest is finite */
+static const float smallest = 0x1p-100f;
 /* adding this number to a value below 2^22 rounds the value to an integer */
 static const float round_bits = 0x1.8p23f;
 

@@ -30,8 +30,8 @@ int event_writer_folder(const char *folder);
 
 struct event_writer;
 enum status event_writer_create(const struct event_writer_config *cfg, struct event_writer **out);
-/* Sets the session record, of at most 128 bytes. It is written before the next record, and again
- * after the version in each file that replaces a lost one. */
+/* Sets the record, of at most 128 bytes, that begins a TensorBoard session. It is written before
+ * the next record, and again after the version in each file that replaces a lost one. */
 void event_writer_session(struct event_writer *w, const void *record, size_t n);
 /* Puts one or more complete records, which are written together. Returns false, and counts the
  * records as dropped, if they do not fit. */

@@ -59,8 +59,8 @@ static void search_range(void *ctx, size_t first, size_t n)
         ;
 }
 
-/* Returns the first element that is not finite or, in full precision, would not be finite after
- * rounding to the dtype; n_elems: none. */
+/* Returns the index of the first element that is not finite, or that is in full precision and would
+ * not be finite after rounding to the dtype; n_elems: none. */
 static size_t bad_element(const struct trainer *t, int param)
 {
     size_t n = (size_t)t->cfg.chunks->params[param].n_elems;

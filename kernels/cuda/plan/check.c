@@ -10,10 +10,9 @@
 /* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, which the headers of cuDNN 9.0 do not define. */
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
-/* Clears the thread's error, because otherwise the next call would report it. Returns true if the
- * error stays because the device is lost, and an earlier call of this function has already returned
- * false for that. All threads that use a lost device meet the error, but only one log line names
- * the cause. */
+/* Clears the thread's error, because otherwise the next call would report it. Returns true for each
+ * failure of a lost device except the first: all threads that use the device fail, but one log line
+ * that names the cause is enough. */
 static bool is_consequence(int device)
 {
     static atomic_uint_least64_t lost; /* bit of each device */

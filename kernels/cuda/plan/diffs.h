@@ -39,7 +39,7 @@ struct gpu_diff_op {
     /* exported layers: buffer for the gradient from other plans, which may arrive long before it is
      * used */
     int given;
-    /* exported layers: buffer for the gradient from this plan's readers: dy = own + given */
+    /* exported layers: buffer for the gradient from this plan's readers, so dy = own + given */
     int own;
     int dy;
     struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
