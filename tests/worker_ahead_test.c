@@ -88,7 +88,8 @@ static enum status push(void *ctx, int chunk, int64_t step, const float *data, f
     if (server.end > 0 && step >= server.end)
         return ST_REBASED;
     assert_int_equal(server.made[chunk], step);
-    assert_int_equal(server.answered[chunk], step);
+    for (int k = 0; k < chunks->n_chunks; k++)
+        assert_true(server.answered[k] >= step);
     make_version(chunk, step, data, weight);
     server.gradient[chunk] = data;
     server.made[chunk] = step + 1;

@@ -98,7 +98,7 @@ enum status trainer_ahead_start(struct trainer *t, const struct net_start *start
         return ST_OK;
     }
     t->ahead.is_on = true;
-    t->ahead.first_step = t->ahead.version = start->step;
+    t->ahead.first_step = t->ahead.version = t->ahead.arrived = start->step;
     LOG_I("%s:%d updates the parameters itself from step %" PRId64
           " on, and compares the servers' versions with its own",
           d->backend->name, d->device, start->step);
@@ -202,18 +202,19 @@ done:
     return st;
 }
 
-/* Waits for the chunk's version, and compares it with the card's. */
-static enum status catch_up(struct trainer *t, int chunk, int64_t step)
+/* Waits until all chunks have the version of the step. */
+static enum status catch_up(struct trainer *t, int64_t step)
 {
     enum status st = ST_OK;
     const struct updates *x = t->cfg.updates;
     int64_t begin = trace_begin(), waits_since_ns = clock_now_ns();
-    st = x->ops->wait(x->ctx, chunk, 1, step, INT64_MAX);
+    if (!trainer_ahead_has(t, step) || t->ahead.arrived == step)
+        return ST_OK;
+    st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, step, INT64_MAX);
     TRY(trainer_state_note_rebased(t, st, step));
-    trace_end(begin, TRACE_WAIT, "answer", NULL, chunk, step);
+    trace_end(begin, TRACE_WAIT, "answers", NULL, -1, step);
     t->wait_ns += clock_now_ns() - waits_since_ns;
-    if (!trainer_state_is_invalid(t, step))
-        TRY(each_piece(t, chunk, step, compare));
+    t->ahead.arrived = step;
 done:
     return st;
 }
@@ -224,10 +225,11 @@ enum status trainer_ahead_fetch(struct trainer *t, int first, int n, int64_t ste
     for (int c = first; t->ahead.is_on && c < first + n; c++) {
         if (t->ahead.asked[c] == step + 1)
             continue;
-        if (trainer_ahead_has(t, step))
-            TRY(catch_up(t, c, step));
+        TRY(catch_up(t, step));
         if (trainer_state_is_invalid(t, step))
             return ST_OK;
+        if (trainer_ahead_has(t, step))
+            TRY(each_piece(t, c, step, compare));
         TRY(each_piece(t, c, step, fetch));
         t->ahead.asked[c] = step + 1;
     }

@@ -4,13 +4,13 @@
  *
  * DESIGN. The first step of a generation computes on the version that the servers sent. After the
  * backward of each step the card updates its own copy of the parameters (kernels/device_updates.h),
- * and the next forward neither waits nor loads. Until a chunk's answer has arrived, the servers may
- * read its gradient on the host. So the copies of gradients are not queued with the backward: the
- * host waits for the answer to a chunk of step s - 1, then queues the copy of its gradient of step
- * s, and pushes it when it has arrived. Each chunk has at most one request under way, as always,
- * and the card is at most two versions ahead of the servers' answers. When a version is in params,
- * the digests of its blocks are compared with those of the card. If they differ, training ends with
- * an error.
+ * and the next forward neither waits nor loads. Only the computation is ahead: the
+ * worker pushes nothing of step s before all chunks have version s (I4). Until then the servers may
+ * also read gradients of step s - 1 on the host. So the copies of gradients are not queued with the
+ * backward: the host waits for the answers to all chunks of step s - 1, then queues the copy of a
+ * chunk's gradient of step s, and pushes it when it has arrived. The card is at most two versions
+ * ahead of the servers' answers. When a version is in params, the digests of its blocks are
+ * compared with those of the card. If they differ, training ends with an error.
  *
  * Params hold the servers' versions at all times. So evaluations, the end of a generation (a member
  * joins or leaves, servers change), and a restart need no rule of their own: they wait for the
@@ -31,6 +31,7 @@ struct trainer_ahead {
     bool is_on;         /* the card updates the parameters in this generation */
     int64_t first_step; /* first step of the generation */
     int64_t version;    /* version that the card has */
+    int64_t arrived;    /* last step whose version all chunks have */
     int64_t *asked;     /* [n_chunks] 1 + the last step whose gradient was requested */
 };
 
@@ -41,9 +42,10 @@ void trainer_ahead_free(struct trainer *t);
 bool trainer_ahead_has(const struct trainer *t, int64_t step);
 /* Queues the update of the step, after the backward of all layers, if the card makes it. */
 enum status trainer_ahead_update(struct trainer *t, int64_t step);
-/* Waits until the version `step` of chunks [first, first + n) is in params, and compares it with
- * the card's if the card has computed it, too. Then queues the copies of these chunks' gradients of
- * that step. Does nothing if backward queues these copies, or if the step is or becomes invalid. */
+/* Waits until the version `step` of all chunks is in params, and compares that of chunks [first,
+ * first + n) with the card's if the card has computed it, too. Then queues the copies of these
+ * chunks' gradients of that step. Does nothing if backward queues these copies, or if the step is
+ * or becomes invalid. */
 enum status trainer_ahead_fetch(struct trainer *t, int first, int n, int64_t step);
 /* Compares params with the card's parameters. Both must have the last version that the card has
  * computed. */
