@@ -169,7 +169,7 @@ class Outputs(harness.Test):
         full = self.device(7)
         for flag, said in (("export", "no room for the trained parameters, which are lost"),
                            ("summary_json", "no room for the final figures, which are lost"),
-                           ("trace", "trace file .* not written to its end"),
+                           ("trace", "trace file .* only its beginning was written"),
                            ("record_samples", "--record_samples: cannot write")):
             worker = self.run_worker(*FLAGS, FLAG[flag] + full, status=138)
             self.assertRegex(worker.output(), said)
