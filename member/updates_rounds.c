@@ -352,13 +352,15 @@ enum status updates_rounds_create(const struct net_exchange_config *cfg, struct 
     TRY(r->lacks && r->lacking ? ST_OK : ST_NOMEM);
     memcpy(r->base, cfg->params, bytes);
     servers.params = r->base;
+    servers.values = NULL; /* lent memory would hold cfg->params */
     TRY(updates_local_create(cfg, &cfg->join.job.local, r->n_steps, &r->local));
     TRY(updates_remote_create(&servers, &r->servers));
     TRY(make_change(r));
     *out = (struct updates){&rounds_ops, r};
     return ST_OK;
 done:
-    LOG_E("out of memory for local steps of %lld parameters", (long long)chunks->n_elems);
+    if (st == ST_NOMEM)
+        LOG_E("out of memory for local steps of %lld parameters", (long long)chunks->n_elems);
     rounds_destroy(r);
     return st;
 }

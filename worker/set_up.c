@@ -234,11 +234,13 @@ static enum status first_values(void *ctx, float *params)
     return ST_OK;
 }
 
-/* Allocates the parameters in memory to which a server on this host may write versions. */
+/* Allocates the parameters in memory to which a server on this host may write versions, except with
+ * local steps, which change the parameters between two versions. */
 static float *take_params(struct worker *w, size_t bytes)
 {
     char why[SEGMENT_WHY_BYTES];
     bool lends = w->train && w->opt.ps_hosts.n > 0 && w->opt.shared_memory;
+    lends = lends && w->opt.local_steps <= 1;
     if (!lends || segment_create_lent(bytes, &w->values, why) != ST_OK)
         return aligned_take(bytes);
     return segment_data(w->values);
