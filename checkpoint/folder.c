@@ -259,9 +259,10 @@ static enum status record_epoch(const char *folder, uint64_t above,
         uint64_t old = checkpoint_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
         if (l->epoch > TERM_MAX_EPOCH) {
-            LOG_E("%s: no term is left above (%" PRIu64
-                  "); start with another --checkpoint_dir and --restore=%s",
-                  folder, highest, folder);
+            LOG_E(
+                "%s: %" PRIu64
+                " is the last possible term; start with another --checkpoint_dir and --restore=%s",
+                folder, highest, folder);
             return ST_RANGE;
         }
         st = record_lease(folder, l);

@@ -309,7 +309,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
         return ST_OK;
     snprintf(why, SAFETENSORS_WHY_BYTES,
              "has extra bytes at its end: its header states %" PRIu64
-             " bytes in all, the file has %" PRIu64,
+             " bytes in all, but the file has %" PRIu64,
              at, f->bytes);
     return ST_CORRUPT;
 }

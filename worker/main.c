@@ -70,7 +70,7 @@ static enum status log_divergence(const struct trainer_result *r, const char *wh
 {
     LOG_E(
         "worker %d, step %" PRId64
-        ": the %s loss is %g: the parameters are finite, but too large to compute with: training has diverged; nothing is exported, and there are no final figures. A lower --learning_rate may help",
+        ": the %s loss is %g, because the parameters are finite, but too large to compute with: training has diverged; nothing is exported, and there are no final figures. A lower --learning_rate may help",
         r->member, r->global_step, what, loss);
     return ST_INVALID;
 }

@@ -199,7 +199,7 @@ class Outputs(harness.Test):
         job.start_worker(0, "--export=" + self.path("model")).wait(60)
         self.assertTrue(os.path.exists(self.path("model")))
         job.ps[0].wait(60, 138)
-        self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
+        self.assertIn("the figures of this server are lost; free some space", job.ps[0].output())
 
     def test_outputs_tried_at_start(self):
         """access() does not reveal that no file can be made in /proc, not even by root."""
