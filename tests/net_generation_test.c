@@ -460,6 +460,32 @@ static void lost_values_restart_the_job(void **state)
     rig_close(&r);
 }
 
+/* The last process of the member may have ended when it had pushed a part of its step. The start
+ * then reports that the caller repeats the step. */
+static void start_reports_a_repeated_step(void **state)
+{
+    for (int n_pushed = 0; n_pushed <= 1; n_pushed++) {
+        struct rig r;
+        struct net_start start;
+        rig_open(&r, 4);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+        assert_false(start.redoes);
+        tiny_set(&r.tiny[1], &r.tiny[1].older, 1);
+        for (int k = 1; k >= 0; k--)
+            tiny_go_back(&r.tiny[k], 2);
+        pthread_mutex_lock(&r.tiny[1].lock);
+        for (int i = 0; i < MODEL_CHUNKS; i++)
+            r.tiny[1].version[i] += n_pushed;
+        pthread_mutex_unlock(&r.tiny[1].lock);
+        tiny_push_all(&r.m, 0);
+        assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_REBASED);
+        assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+        assert_int_equal(start.step, 2);
+        assert_int_equal(start.redoes, n_pushed > 0);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
@@ -470,5 +496,5 @@ int main(void)
                      leave_soon_ends_after_generation, leave_soon_does_not_wait_for_stopped_job,
                      lost_values_restart_the_job, leave_soon_reaches_ps0_after_its_restart,
                      leave_reaches_servers_of_newer_generation,
-                     answer_of_previous_generation_is_ignored);
+                     answer_of_previous_generation_is_ignored, start_reports_a_repeated_step);
 }

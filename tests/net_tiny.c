@@ -172,6 +172,12 @@ static bool place(struct tiny *t, const struct net_piece *p)
     return true;
 }
 
+static uint64_t answered_version(const struct tiny *t, const struct net_piece *piece)
+{
+    uint64_t version = (uint64_t)t->version[piece->chunk];
+    return version - (t->older && piece->kind == PIECE_PULL && piece->step == version);
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
@@ -190,7 +196,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     t->n_piece++;
     t->last_rank = (int)head->member;
     answer.kind = take(t, head, piece);
-    answer.step = (uint64_t)t->version[piece->chunk];
+    answer.step = answered_version(t, piece);
     struct buf *value = t->value[piece->chunk];
     answer.placed = answer.kind == PIECE_APPLIED && place(t, piece);
     int hold = t->hold || t->lose || !value, over = t->end && t->version[piece->chunk] >= t->end;

@@ -27,6 +27,7 @@ struct tiny {
     int64_t end;                 /* 0: no end; else REBASE answers requests from this version on */
     int hold;                    /* nonzero: the server drops requests */
     int lose;                    /* nonzero: the server drops requests and counts no pushes */
+    int older;                   /* nonzero: a PULL of the version before is answered with it */
     int say_taken;               /* nonzero: TAKEN precedes the answer if the push requests it */
     int retries;                 /* number of the next joins to answer by RETRY */
     int bad_crc;                 /* number of the next answers whose checksum is wrong */

@@ -48,6 +48,8 @@ static struct {
     float *held; /* copies of the gradients that are not answered */
     const float *gradient[MAX_CHUNKS];
     int64_t made[MAX_CHUNKS], answered[MAX_CHUNKS];
+    /* an earlier process has pushed the chunk's first gradient, and this one's does not count */
+    bool ignores[MAX_CHUNKS];
     int64_t end;    /* version after which the generation ends; 0: never */
     int64_t bad_at; /* version of chunk `bad_chunk` with a wrong bit; 0: none */
     int bad_chunk;
@@ -85,13 +87,20 @@ static void make_version(int chunk, int64_t step, const float *data, float weigh
 
 static enum status push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
+    const struct net_chunk *c = &chunks->chunks[chunk];
     if (server.end > 0 && step >= server.end)
         return ST_REBASED;
-    assert_int_equal(server.made[chunk], step);
     for (int k = 0; k < chunks->n_chunks; k++)
         assert_true(server.answered[k] >= step);
-    make_version(chunk, step, data, weight);
     server.gradient[chunk] = data;
+    if (server.ignores[chunk]) {
+        assert_int_equal(server.made[chunk], step + 1);
+        memcpy(server.held + c->first, data, (size_t)c->n_elems * sizeof *data);
+        server.ignores[chunk] = false;
+        return ST_OK;
+    }
+    assert_int_equal(server.made[chunk], step);
+    make_version(chunk, step, data, weight);
     server.made[chunk] = step + 1;
     return ST_OK;
 }
@@ -100,7 +109,7 @@ static void answer(int chunk)
 {
     const struct net_chunk *c = &chunks->chunks[chunk];
     size_t bytes = (size_t)c->n_elems * sizeof(float);
-    if (server.answered[chunk] == server.made[chunk])
+    if (server.answered[chunk] == server.made[chunk] || server.ignores[chunk])
         return;
     assert_memory_equal(server.gradient[chunk], server.held + c->first, bytes);
     memcpy(server.params + c->first, server.version + c->first, bytes);
@@ -184,8 +193,22 @@ static void server_make(enum optim_kind kind)
     memcpy(server.version, server.params, n * sizeof(float));
 }
 
-/* Trains all steps with this tuning. Returns the digest of the last version. */
-static enum status train(uint32_t tuning, uint64_t *digest)
+/* The job is at this step, of which an earlier process of the worker has pushed every other chunk,
+ * with other gradients than this process will have. */
+static void server_begin_at(int64_t step)
+{
+    for (int k = 0; k < chunks->n_chunks; k++) {
+        const struct net_chunk *c = &chunks->chunks[k];
+        server.ignores[k] = k % 2 == 1;
+        server.answered[k] = step;
+        server.made[k] = step + server.ignores[k];
+        for (int64_t i = c->first; server.ignores[k] && i < c->first + c->n_elems; i++)
+            server.version[i] += 0.001f;
+    }
+}
+
+/* Trains the steps from `first` on with this tuning. Returns the digest of the last version. */
+static enum status train_from(const struct net_start *first, uint32_t tuning, uint64_t *digest)
 {
     struct trainer *trainer;
     struct trainer_result result;
@@ -210,9 +233,8 @@ static enum status train(uint32_t tuning, uint64_t *digest)
                                 .train_steps = STEPS,
                                 .log_every = 1000,
                                 .progress = PROGRESS_LINES};
-    struct net_start first = {.generation = 1, .place = {.n_members = 1}};
     assert_int_equal(trainer_create(&tc, &trainer), ST_OK);
-    enum status st = trainer_run(trainer, &first, &result);
+    enum status st = trainer_run(trainer, first, &result);
     trainer_destroy(trainer);
     if (st == ST_OK) {
         assert_int_equal(result.global_step, STEPS);
@@ -220,6 +242,12 @@ static enum status train(uint32_t tuning, uint64_t *digest)
     }
     *digest = vector_digest(server.version, (size_t)chunks->n_elems);
     return st;
+}
+
+static enum status train(uint32_t tuning, uint64_t *digest)
+{
+    const struct net_start first = {.generation = 1, .place = {.n_members = 1}};
+    return train_from(&first, tuning, digest);
 }
 
 static void test_last_version_is_the_same(void **state)
@@ -253,6 +281,29 @@ static void test_generation_ends(void **state)
             assert_int_equal(strstr(capture_text, "the optimizer's slots are on the servers") !=
                                  NULL,
                              kind == OPTIM_ADAM);
+        }
+}
+
+/* A restarted worker repeats a step, and the servers keep the gradients of its last process. */
+static void test_worker_repeats_a_step(void **state)
+{
+    for (int kind = OPTIM_SGD; kind <= OPTIM_ADAM; kind += OPTIM_ADAM - OPTIM_SGD)
+        for (int64_t step = 0; step < STEPS; step += STEPS - 1) {
+            uint64_t want, got;
+            const struct net_start first = {
+                .step = step, .generation = 1, .redoes = step == 0, .place = {.n_members = 1}};
+            server_make((enum optim_kind)kind);
+            server_begin_at(step);
+            assert_int_equal(train_from(&first, 0, &want), ST_OK);
+            server_make((enum optim_kind)kind);
+            server_begin_at(step);
+            capture_begin();
+            enum status st = train_from(&first, TUNING_UPDATES, &got);
+            capture_end();
+            assert_int_equal(st, ST_OK);
+            assert_true(want == got);
+            assert_int_equal(strstr(capture_text, "updates the parameters itself") != NULL,
+                             kind == OPTIM_SGD);
         }
 }
 
@@ -294,5 +345,5 @@ int main(void)
     if (emulated_open(WEIR_TEST_DIR, &backend, &status) == NULL)
         return status;
     return RUN_GROUP(make, NULL, test_last_version_is_the_same, test_generation_ends,
-                     test_another_version_ends_training);
+                     test_worker_repeats_a_step, test_another_version_ends_training);
 }

@@ -60,6 +60,7 @@ struct net_start {
     int64_t step;
     uint64_t generation; /* 0: the job has no servers */
     uint64_t ps0;        /* incarnation of the ps 0 that made the plan */
+    bool redoes;         /* lockstep: this member's last process has pushed a part of `step` */
     struct net_place place;
 };
 
@@ -74,10 +75,9 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
 /* Waits for all servers (without end, or until cancel), joins, and sends or fetches the first
- * version. out->step is the step to continue from; in lockstep all chunks are at it, even if this
- * member's last process ended in the middle of a step. The servers request INIT from member 0;
- * other members wait until it has arrived. After ST_REBASED the caller calls it again when no
- * thread is in push, pull or wait; a log line then names the generation. */
+ * version. out->step is the step to continue from; in lockstep all chunks are at it. The servers
+ * request INIT from member 0; other members wait until it has arrived. After ST_REBASED the caller
+ * calls it again when no thread is in push, pull or wait; a log line names the generation. */
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
 /* Sets the factor of the learning rate that later pushes send; 1 at first. */

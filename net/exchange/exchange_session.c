@@ -346,13 +346,15 @@ static enum status join_all(struct net_exchange *x)
 /* Reads the versions of `step` again. In lockstep this member's last process may have ended in the
  * middle of a step, after it had pushed to some chunks, which have advanced since. The step is
  * repeated from its start, with the versions that it used at first (I4); without this member no
- * chunk advances further. */
-static enum status go_back(struct net_exchange *x, int64_t step)
+ * chunk advances further. *redoes: becomes true if a chunk had advanced. */
+static enum status go_back(struct net_exchange *x, int64_t step, bool *redoes)
 {
     enum status st = ST_OK;
     for (int i = 0; i < x->n_chunks; i++)
-        if (net_exchange_version(x, i) > step)
+        if (net_exchange_version(x, i) > step) {
+            *redoes = true;
             TRY(exchange_request_version(x, i, step));
+        }
     TRY(net_exchange_wait(x, 0, x->n_chunks, step));
     for (int i = 0; i < x->n_chunks; i++) {
         int64_t version = net_exchange_version(x, i);
@@ -427,7 +429,9 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     uint64_t before = x->session->generation;
     pthread_mutex_unlock(&x->lock);
     int64_t lowest;
+    bool redoes;
     do {
+        redoes = false;
         st = renew_values(x);
         if (st == ST_OK)
             st = wire_auto_propose(x);
@@ -439,12 +443,16 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
         lowest = lowest_version(x);
         pthread_mutex_unlock(&x->lock);
         if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
-            st = go_back(x, lowest);
+            st = go_back(x, lowest, &redoes);
     } while (st == ST_REBASED); /* the generation ended during the start: start again */
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&x->lock);
-    *out = (struct net_start){lowest, x->session->generation, x->session->ps0, place_of(x)};
+    *out = (struct net_start){.step = lowest,
+                              .generation = x->session->generation,
+                              .ps0 = x->session->ps0,
+                              .redoes = redoes,
+                              .place = place_of(x)};
     int64_t reached = x->reached;
     int n_servers = x->n_links;
     pthread_mutex_unlock(&x->lock);

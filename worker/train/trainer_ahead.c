@@ -22,6 +22,15 @@ static struct plan *plan_of(const struct trainer *t)
     return split_tower_only_plan(t->towers[0]->stages);
 }
 
+/* Returns the first step of the generation whose update the card can make. If an earlier process of
+ * this worker may have pushed gradients of start->step, that step's update is the servers': they
+ * count those gradients and ignore the new ones, whose bits may differ. */
+static int64_t first_update(const struct trainer *t, const struct net_start *start)
+{
+    bool was_pushed = start->redoes || (start->step > 0 && t->result.local_steps == 0);
+    return start->step + was_pushed;
+}
+
 /* Returns the reason why the job's updates cannot be made on the card; NULL: they can. */
 static const char *problem_of_job(const struct trainer *t, const struct net_start *start)
 {
@@ -40,7 +49,7 @@ static const char *problem_of_job(const struct trainer *t, const struct net_star
         return "it does not support --on_nonfinite=skip";
     if (p->n_members != 1)
         return "the job has several workers";
-    if (start->step > 0 && optim_n_slots(o) > 0)
+    if (first_update(t, start) > 0 && optim_n_slots(o) > 0)
         return "the optimizer's slots are on the servers";
     return NULL;
 }
@@ -98,10 +107,10 @@ enum status trainer_ahead_start(struct trainer *t, const struct net_start *start
         return ST_OK;
     }
     t->ahead.is_on = true;
-    t->ahead.first_step = t->ahead.version = t->ahead.arrived = start->step;
+    t->ahead.first_step = t->ahead.version = t->ahead.arrived = first_update(t, start);
     LOG_I("%s:%d updates the parameters itself from step %" PRId64
           " on, and compares the servers' versions with its own",
-          d->backend->name, d->device, start->step);
+          d->backend->name, d->device, t->ahead.first_step);
     return ST_OK;
 }
 
@@ -251,7 +260,7 @@ done:
 enum status trainer_ahead_update(struct trainer *t, int64_t step)
 {
     enum status st = ST_OK;
-    if (!t->ahead.is_on)
+    if (!t->ahead.is_on || step < t->ahead.first_step)
         return ST_OK;
     TRY(device_of(t)->backend->updates->run(plan_of(t), (uint64_t)step + 1));
     t->ahead.version = step + 1;
