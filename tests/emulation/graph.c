@@ -15,7 +15,8 @@ struct node {
     int lane;
     void (*run)(const void *args); /* work that a launch queues; NULL: `queue` queues it */
     void (*queue)(struct CUstream_st *s, const void *args);
-    const char *name; /* name of the kernel in the timeline (clock.h) */
+    void (*drop)(const void *args); /* called when the graph is destroyed; NULL: nothing */
+    const char *name;               /* name of the kernel in the timeline (clock.h) */
     void *args;
     size_t bytes;
     int is_place, place; /* nonzero: `place` is passed, or another stream waits for it */
@@ -84,6 +85,12 @@ void emulation_graph_add_call(struct CUstream_st *s,
 {
     const struct emulation_capture *c = emulation_capture(s);
     node_add(c->graph, (struct node){.lane = c->lane, .queue = queue, .bytes = bytes}, args);
+}
+
+void emulation_graph_on_drop(struct CUstream_st *s, void (*drop)(const void *args))
+{
+    const struct CUgraph_st *g = emulation_capture(s)->graph;
+    g->nodes[g->n - 1].drop = drop;
 }
 
 struct emulation_place emulation_graph_record(struct CUstream_st *s)
@@ -199,8 +206,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 
 cudaError_t cudaGraphDestroy(cudaGraph_t g)
 {
-    for (int i = 0; i < g->n; i++)
+    for (int i = 0; i < g->n; i++) {
+        if (g->nodes[i].drop != NULL)
+            g->nodes[i].drop(g->nodes[i].args);
         free(g->nodes[i].args);
+    }
     free(g->nodes);
     free(g->place);
     free(g);
@@ -216,8 +226,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
     return emulation_answer(cudaSuccess);
 }
 
-/* Streams of destroyed graphs, whose work is done. They are kept, because an event may have been
- * recorded on them. */
+/* Streams of destroyed graphs. They are kept, because their work may not be done, and an event may
+ * have been recorded on them. */
 static struct CUstream_st *idle[64];
 static int n_idle;
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -233,7 +243,9 @@ static struct CUstream_st *lane_take(void)
             idle[k] = idle[--n_idle];
         }
     pthread_mutex_unlock(&idle_lock);
-    if (s == NULL)
+    if (s != NULL)
+        emulation_finish(s);
+    else
         s = emulation_stream_create();
     if (s == NULL)
         emulation_fail("no memory");
@@ -242,7 +254,6 @@ static struct CUstream_st *lane_take(void)
 
 static void lane_give(struct CUstream_st *s)
 {
-    emulation_finish(s);
     pthread_mutex_lock(&idle_lock);
     if (n_idle == sizeof idle / sizeof *idle)
         emulation_fail("more graphs with branches than are emulated");
@@ -304,12 +315,16 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
     return cudaSuccess;
 }
 
+/* Does not wait for the graph's work. On a lost card the graph keeps what it refers to. */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    cudaError_t code = emulation_answer(cudaSuccess);
+    for (int i = 0; i < exec->graph->n && code != cudaSuccess; i++)
+        exec->graph->nodes[i].drop = NULL;
     for (int k = 1; k < exec->graph->n_lanes; k++)
         lane_give(exec->lane[k]);
     cudaGraphDestroy(exec->graph);
     free(exec->passed);
     free(exec);
-    return cudaSuccess;
+    return code;
 }

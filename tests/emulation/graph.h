@@ -27,6 +27,8 @@ void emulation_graph_add(struct CUstream_st *s, void (*run)(const void *args), c
 void emulation_graph_add_call(struct CUstream_st *s,
                               void (*queue)(struct CUstream_st *s, const void *args),
                               const void *args, size_t bytes);
+/* Calls drop(args) when the graph that contains the last recorded work is destroyed. */
+void emulation_graph_on_drop(struct CUstream_st *s, void (*drop)(const void *args));
 
 /* Returns, for tests, how many pieces of work launches have queued on other streams than their own
  * since the last call. */

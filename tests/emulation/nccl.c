@@ -5,7 +5,9 @@
  * with different counts, a call outside a group, a stream or a buffer of another card. A rank that
  * never arrives ends the program after a deadline. A communicator does not block: the request of a
  * group is done only after some queries of its state, and until then no other request is allowed.
- * So a backend that continues too early finds no work on its streams. WEIR_EMULATED_NCCL: "absent"
+ * So a backend that continues too early finds no work on its streams. NCCL never returns from
+ * ncclCommAbort or ncclCommDestroy while CUDA graphs contain work of the communicators: the
+ * emulation ends the program. WEIR_EMULATED_NCCL: "absent"
  * (there is no library), "fail=N" (the N-th collective fails, from 0), "hang=N" (the N-th
  * collective does not end before an abort), "block=N" (the connections that the N-th collective
  * needs are never established, so its communicators stay busy), "block=init" (the same for
@@ -41,7 +43,7 @@ struct collective {
     int gathers;
     size_t count;
     int n_posted; /* number of ranks that have called */
-    int hangs, done;
+    int hangs, is_said, done;
     struct {
         const float *send;
         float *receive;
@@ -54,6 +56,7 @@ struct collective {
  * streams may still have to run its collectives. */
 struct clique {
     int n, n_ranks, aborted; /* n_ranks: ranks that have arrived */
+    int n_captured;          /* number of requests that graphs contain */
     int device[MAX_RANKS];
     int n_called[MAX_RANKS]; /* number of collectives that each rank has called */
     struct collective **collective;
@@ -204,6 +207,8 @@ static ncclResult_t comm_end(ncclComm_t comm, int abort)
 {
     struct clique *q = comm->clique;
     pthread_mutex_lock(&emulation_streams);
+    if (q->n_captured > 0)
+        emulation_fail("NCCL never returns: CUDA graphs contain work of this communicator");
     if (comm->polls != 0 && !abort)
         emulation_fail("ncclCommDestroy of a communicator that is busy");
     if (!comm->finalized && !abort)
@@ -270,7 +275,8 @@ static void add_up(const struct collective *c)
     free(sum);
 }
 
-/* Runs a collective that a stream has reached. */
+/* Runs a collective that a stream has reached. Returns EMULATION_LATER if a query of the stream
+ * would have to wait for it. */
 static int collective_run(void *arg) REQUIRES(emulation_streams)
 {
     struct collective *c = arg;
@@ -278,13 +284,18 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
     ts.tv_sec += WAIT_MS / 1000;
-    if (c->hangs)
+    if (c->hangs && !c->is_said)
         LOG_I("emulation: a collective hangs");
-    while (!q->aborted && !c->done && (c->hangs || c->n_posted < q->n))
+    c->is_said = c->hangs;
+    while (!q->aborted && !c->done && (c->hangs || c->n_posted < q->n)) {
+        if (emulation_is_query())
+            return EMULATION_LATER;
         if (pthread_cond_timedwait(&emulation_changed, &emulation_streams, &ts) != 0)
             return 0;
+    }
     for (int r = 0; r < q->n && !q->aborted && !c->done; r++)
-        emulation_run_before(c->rank[r].stream, c->rank[r].number);
+        if (!emulation_run_before(c->rank[r].stream, c->rank[r].number))
+            return EMULATION_LATER;
     if (!q->aborted && !c->done && c->gathers)
         gather(c);
     else if (!q->aborted && !c->done)
@@ -352,6 +363,14 @@ static void post_again(struct CUstream_st *s, const void *args)
     pthread_mutex_unlock(&emulation_streams);
 }
 
+static void recorded_drop(const void *args)
+{
+    const struct recorded *r = args;
+    pthread_mutex_lock(&emulation_streams);
+    r->comm->clique->n_captured--;
+    pthread_mutex_unlock(&emulation_streams);
+}
+
 /* Queues the communicator's request, or records it if its stream is captured. The caller holds the
  * lock. */
 static ncclResult_t request_end(ncclComm_t comm)
@@ -361,6 +380,8 @@ static ncclResult_t request_end(ncclComm_t comm)
     if (emulation_capture(r.request.stream)->graph == NULL)
         return post(comm, &r.request);
     emulation_graph_add_call(r.request.stream, post_again, &r, sizeof r);
+    emulation_graph_on_drop(r.request.stream, recorded_drop);
+    comm->clique->n_captured++;
     return ncclSuccess;
 }
 

@@ -27,12 +27,16 @@ void emulation_do_more(struct CUstream_st *stream, void (*run)(const void *args)
                        size_t bytes);
 /* Queues work(arg), for libraries that defer work, too, and returns its number in the stream. The
  * thread that runs the stream calls work() with the lock held. work() may release the lock in a
- * wait for emulation_changed, and returns 1 when it is done. emulation_run_before() runs the work
- * before such a number. The caller of these two functions holds the lock. */
+ * wait for emulation_changed, and returns 1 when it is done. It returns EMULATION_LATER if it would
+ * wait and emulation_is_query(), because a query of CUDA does not wait. emulation_run_before() runs
+ * the work before such a number, and returns 0 if a query cannot do it now. The caller of these
+ * functions holds the lock. */
+enum { EMULATION_LATER = -1 };
 extern pthread_mutex_t emulation_streams;
 extern pthread_cond_t emulation_changed;
 uint64_t emulation_queue(struct CUstream_st *stream, int (*work)(void *arg), void *arg);
-void emulation_run_before(struct CUstream_st *stream, uint64_t number);
+int emulation_is_query(void);
+int emulation_run_before(struct CUstream_st *stream, uint64_t number);
 int emulation_stream_device(const struct CUstream_st *stream);
 /* Does all of the stream's work, for a call that blocks the host until the work is done. The caller
  * does not hold the lock. */

@@ -124,9 +124,16 @@ static uint64_t sum_of(const void *at, size_t bytes)
     return sum | 1;
 }
 
+static __thread int is_query;
+
+int emulation_is_query(void)
+{
+    return is_query;
+}
+
 /* Runs the stream's work before number `mark`. Another thread may run the same stream while the
- * lock is released. */
-static void stream_run(struct CUstream_st *s, uint64_t mark)
+ * lock is released. Returns 0 if this is a query, and some of the work cannot be done now. */
+static int stream_run(struct CUstream_st *s, uint64_t mark)
 {
     while (s->done < mark) {
         uint64_t number = s->done;
@@ -135,9 +142,14 @@ static void stream_run(struct CUstream_st *s, uint64_t mark)
             task_end(s);
             continue;
         }
+        int is_done = 1;
         if (t.wait_for != NULL && t.wait_for != s)
-            stream_run(t.wait_for, t.mark);
-        else if (t.work != NULL && !t.work(t.arg))
+            is_done = stream_run(t.wait_for, t.mark) ? 1 : EMULATION_LATER;
+        else if (t.work != NULL)
+            is_done = t.work(t.arg);
+        if (is_done == EMULATION_LATER)
+            return 0;
+        if (!is_done)
             emulation_fail("a collective that not all ranks came to");
         if (s->done != number)
             continue;
@@ -150,6 +162,7 @@ static void stream_run(struct CUstream_st *s, uint64_t mark)
         emulation_check_red();
         task_end(s);
     }
+    return 1;
 }
 
 /* Returns true if the next piece of work can be done now, and needs no other thread. */
@@ -206,9 +219,9 @@ uint64_t emulation_queue(struct CUstream_st *s, int (*work)(void *arg), void *ar
     return s->issued - 1;
 }
 
-void emulation_run_before(struct CUstream_st *s, uint64_t mark)
+int emulation_run_before(struct CUstream_st *s, uint64_t mark)
 {
-    stream_run(s, mark);
+    return stream_run(s, mark);
 }
 
 /* ---- the caller does not hold the lock ---- */
@@ -549,7 +562,10 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
         code = cudaErrorNotReady;
     } else {
         emulation_clock_reach(e->us);
-        stream_run(e->stream, e->mark);
+        is_query = 1;
+        if (!stream_run(e->stream, e->mark))
+            code = cudaErrorNotReady;
+        is_query = 0;
     }
     if (emulation_lost(e->stream->device) != cudaSuccess)
         code = emulation_lost(e->stream->device);

@@ -2,6 +2,7 @@
 server its parameters end near those of one tower on the CPU, with the same bits in each run, with
 NCCL (emulated by tests/emulation) and without. A signal ends the worker also while NCCL hangs."""
 # label: cluster computes
+import concurrent.futures
 import signal
 import unittest
 
@@ -97,18 +98,41 @@ class GpuGroup(fake_gpus.Machine):
         p.wait_line("training runs on 2 devices")
         p.wait(30, RETRY)
         self.assertIn("CUDA device 1: cuda", p.output())
+        # NCCL would never return from an abort while the lost card has a graph with NCCL's work.
+        self.assertIn("this process exits without waiting for them", p.output())
+
+    def test_lost_card_without_graphs_ends_worker(self):
+        self.machine(fake_gpus.card(0, "total=400 used=10", "launches=900"),
+                     fake_gpus.card(1, "total=400 used=10"))
+        p = self.worker("--gpus=0,1", "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        "--cuda_graphs=off", env=self.env())
+        p.wait_line("training runs on 2 devices")
+        p.wait(30, RETRY)
+        self.assertNotIn("exits without waiting", p.output())
 
     def test_failing_nccl_ends_worker(self):
         p = self.worker(*TOWERS, "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="fail=30"))
         self.refused(p, RETRY, "NCCL between 2 cards: ncclReduceScatter: ")
 
+    def test_nccl_failing_in_a_capture_ends_worker(self):
+        # The first step makes 4 or 6 of these calls, and the captured step as many.
+        p = self.worker("--gpus=0,1", "--model=mlp", "--train_steps=1000000", "--batch_size=20",
+                        env=self.env(WEIR_EMULATED_NCCL="error=ncclAllGather:7"))
+        self.refused(p, RETRY, "NCCL between 2 cards: ncclAllGather: ")
+        self.assertIn("NCCL failed while a step was captured as a CUDA graph", p.output())
+        self.assertNotIn("launched one by one", p.output())
+
     def test_hanging_nccl_does_not_block_stop(self):
         # Both towers hang in NCCL, so neither can react to SIGTERM.
-        p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
-                        env=self.env(WEIR_EMULATED_NCCL="hang=11"))
-        p.wait_line("a collective hangs")
-        p.stop()
+        workers = [self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000",
+                               "--batch_size=20", "--cuda_graphs=" + graphs,
+                               env=self.env(WEIR_EMULATED_NCCL="hang=11"))
+                   for graphs in ("on", "off")]
+        for p in workers:
+            p.wait_line("a collective hangs")
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda p: p.stop(), workers))
 
     def test_hanging_set_up_of_nccl_does_not_block_stop(self):
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",

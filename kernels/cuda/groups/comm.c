@@ -125,6 +125,8 @@ enum status gpu_comm_all_gather(struct gpu_comm *c, float *const *buffers, int64
 
 enum status gpu_comm_check(const struct gpu_comm *c)
 {
+    if (c->broken)
+        return ST_INTERNAL;
     for (int i = 0; i < c->n; i++) {
         ncclResult_t noticed = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);

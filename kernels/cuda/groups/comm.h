@@ -32,12 +32,12 @@ enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers
  * errors are the same. */
 enum status gpu_comm_all_gather(struct gpu_comm *comm, float *const *buffers, int64_t share,
                                 const cudaStream_t *streams);
-/* Returns an error if NCCL has noticed one since the last check. Called when the sums have
- * ended. */
+/* Returns an error if NCCL has noticed one since the last check, or a call has failed. */
 enum status gpu_comm_check(const struct gpu_comm *comm);
 /* Makes current and later calls stop waiting for NCCL's connections. */
 void gpu_comm_cancel(struct gpu_comm *comm);
-/* Aborts queued sums. Afterwards only gpu_comm_destroy may be called. */
+/* Aborts queued sums. Afterwards only gpu_comm_destroy may be called. NCCL does not return while
+ * CUDA graphs contain sums. */
 void gpu_comm_abort(struct gpu_comm *comm);
 
 #endif

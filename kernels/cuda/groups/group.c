@@ -8,7 +8,9 @@
  * No member can hang, because one thread queues the work of all GPUs for a layer: queued work never
  * depends on work that is not queued yet, and each event is recorded before a stream waits for it.
  * Threads wait for missing members only in the functions of this file. A cancel wakes these threads
- * and ends NCCL's pending calls. A member that fails to queue cancels all other members.
+ * and ends NCCL's pending calls. A member that fails to queue cancels all other members. If one
+ * thread queues the steps of all members (resident/cards.c), another thread's cancel only sets
+ * `failed` and ends NCCL's pending calls. The queueing thread notices that and aborts.
  *
  * Locks: `issue` ensures that layers are queued in the same order on all GPUs, and that a
  *        communicator is not aborted while it is used. `issue` is held during calls to CUDA and
@@ -110,22 +112,38 @@ void gpu_group_destroy(struct gpu_group *g)
     free(g);
 }
 
+enum status gpu_group_begin(struct gpu_group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    enum status st = g->failed;
+    g->one_thread = st == ST_OK;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+void gpu_group_abort(struct gpu_group *g)
+{
+    pthread_mutex_lock(&g->issue);
+    if (g->comm != NULL && !g->comm_aborted)
+        gpu_comm_abort(g->comm);
+    g->comm_aborted = 1;
+    pthread_mutex_unlock(&g->issue);
+}
+
 enum status gpu_group_fail(struct gpu_group *g, enum status why)
 {
     pthread_mutex_lock(&g->lock);
     if (g->failed == ST_OK)
         g->failed = why;
     why = g->failed;
+    int aborts = !g->one_thread;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
         /* ends the wait of a thread that waits for NCCL and holds `issue` */
         gpu_comm_cancel(g->comm);
-    pthread_mutex_lock(&g->issue);
-    if (g->comm != NULL && !g->comm_aborted)
-        gpu_comm_abort(g->comm);
-    g->comm_aborted = 1;
-    pthread_mutex_unlock(&g->issue);
+    if (aborts)
+        gpu_group_abort(g);
     return why;
 }
 
@@ -351,7 +369,11 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
 
 enum status gpu_group_check(struct gpu_group *g)
 {
-    enum status st = ST_OK;
+    pthread_mutex_lock(&g->lock);
+    enum status st = g->failed;
+    pthread_mutex_unlock(&g->lock);
+    if (st != ST_OK)
+        return st;
     pthread_mutex_lock(&g->issue);
     if (g->comm_aborted)
         st = ST_CANCELLED;

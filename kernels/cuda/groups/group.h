@@ -38,6 +38,7 @@ struct gpu_group {
     int *arrived;       /* [n_layers] number of members that have queued their backward */
     int64_t *queued;    /* [n_layers] number of sums queued so far */
     enum status failed; /* reason why the group computes no further sums */
+    int one_thread;     /* only the thread that queues for all members aborts */
 };
 
 struct gpu_group_bucket {
@@ -82,10 +83,12 @@ enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 /* ---- for steps that one thread queues for all members (resident/cards.h) ---- */
 
 int gpu_group_has_bucket(const struct gpu_plan *plan, int layer);
-/* Locks the group for the thread that queues. No thread aborts the communicators while the group is
- * locked. ST_CANCELLED: the communicators were aborted before, and the group is not locked. */
-enum status gpu_group_lock(struct gpu_group *g);
-void gpu_group_unlock(struct gpu_group *g);
+/* Leaves the abort of the communicators to the thread that queues, so that gpu_group_fail and
+ * gpu_group_cancel do not abort. After a failure this thread must call gpu_group_abort, when no
+ * CUDA graph contains the group's sums, because NCCL waits for that. Returns the group's failure,
+ * if it has failed before. */
+enum status gpu_group_begin(struct gpu_group *g);
+void gpu_group_abort(struct gpu_group *g);
 /* Queues a layer's sum on `down` of all members, after the events `ready`. Each GPU then has its
  * share of the sum. */
 enum status gpu_group_reduce(struct gpu_group *g, int layer);
@@ -99,8 +102,8 @@ struct gpu_group_part {
     float *sum;
 };
 struct gpu_group_part gpu_group_part(const struct gpu_plan *leader, int layer, int k);
-/* Returns an error if NCCL has reported one or a member has cancelled; then the sums are invalid.
- */
+/* Returns an error if NCCL has reported one, a call to NCCL has failed or a member has cancelled;
+ * then the sums are invalid. */
 enum status gpu_group_check(struct gpu_group *g);
 /* Ends all sums of the group. Returns the reason of the first call, because later failures are its
  * consequences. */

@@ -109,20 +109,6 @@ done:
     return st;
 }
 
-enum status gpu_group_lock(struct gpu_group *g)
-{
-    pthread_mutex_lock(&g->issue);
-    if (!g->comm_aborted)
-        return ST_OK;
-    pthread_mutex_unlock(&g->issue);
-    return ST_CANCELLED;
-}
-
-void gpu_group_unlock(struct gpu_group *g)
-{
-    pthread_mutex_unlock(&g->issue);
-}
-
 enum status gpu_group_reduce(struct gpu_group *g, int layer)
 {
     enum status st = ST_OK;
@@ -152,16 +138,16 @@ done:
 
 enum status gpu_group_queue(struct gpu_group *g, int layer)
 {
-    enum status st = gpu_group_lock(g);
-    if (st != ST_OK)
-        return st;
+    enum status st = ST_OK;
+    pthread_mutex_lock(&g->issue);
+    TRY(g->comm_aborted ? ST_CANCELLED : ST_OK);
     TRY(gpu_group_reduce(g, layer));
     for (int i = 0; i < g->n_cards; i++) {
         TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
         TRY(card_copy(g, i, layer));
     }
 done:
-    gpu_group_unlock(g);
+    pthread_mutex_unlock(&g->issue);
     return st;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/plan/edges.h"
 #include "kernels/cuda/plan/layers.h"
 #include "kernels/cuda/plan/transfer.h"
+#include "kernels/cuda/resident/cards.h"
 #include "kernels/cuda/resident/resident.h"
 #include "kernels/cuda/resident/updates.h"
 #include <inttypes.h>
@@ -419,6 +420,7 @@ void gpu_plan_destroy(struct gpu_plan *plan)
 {
     if (plan == NULL)
         return;
+    gpu_cards_leave(plan);
     (void)cudaSetDevice(plan->cfg.device);
     gpu_group_leave(plan);
     if (plan->compute != NULL)

@@ -18,15 +18,22 @@
  * in all graphs of the step.
  *
  * A card that is lost never ends its part of a sum, and the other cards wait for it. So
- * gpu_cards_wait looks at all cards in turn, and the first error, or a cancel, aborts NCCL's work
- * on all of them. */
+ * each wait looks at all cards in turn, and the first error, or a cancel, ends NCCL's work on all
+ * of them. NCCL does not return from an abort while graphs contain its work. So only the thread
+ * that queues aborts, after it has destroyed the graphs of all cards. On a lost card it cannot
+ * destroy them: then the process ends without an abort.
+ *
+ * Without graphs a step has many launches, and CUDA lets a launch wait if too many are queued. No
+ * thread would then look at the cards, so at most GPU_CARDS_AHEAD such steps are queued. */
 #include "kernels/cuda/resident/cards.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "kernels/cuda/groups/group.h"
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/resident/parts.h"
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { POLL_NS = 50000 };
 
@@ -163,24 +170,73 @@ enum status gpu_cards_join(struct gpu_plan *plan)
     return ST_OK;
 }
 
-enum status gpu_cards_run(struct gpu_plan *first,
-                          enum status (*queue)(struct gpu_plan *first, int n), int n)
+/* ---- the end of a group ---- */
+
+static enum status graphs_destroy(struct gpu_plan *plan)
 {
-    struct gpu_group *g = group_of(first);
-    enum status st = gpu_group_lock(g);
-    if (st == ST_OK) {
-        st = queue(first, n);
-        gpu_group_unlock(g);
+    enum status st = ST_OK;
+    struct gpu_resident *r = plan->resident;
+    for (int k = 0; k < GPU_RESIDENT_GRAPHS; k++) {
+        cudaGraphExec_t graph = r->graph[k];
+        r->graph[k] = NULL;
+        if (graph == NULL)
+            continue;
+        TRY(gpu_cards_select(plan));
+        TRY(gpu_check_cuda(NULL, "cudaGraphExecDestroy", cudaGraphExecDestroy(graph)));
     }
-    return st == ST_OK ? ST_OK : gpu_group_fail(g, st);
+done:
+    return st;
 }
 
-/* Adds 1 to *n_done if the run of this slot has ended on the card. */
-static enum status card_look(const struct gpu_plan *plan, int slot, int *n_done)
+/* Ends the exchanges of all cards. */
+static void group_end(struct gpu_group *g)
+{
+    enum status st = ST_OK;
+    for (int c = 0; c < g->n; c++)
+        if (g->plan[c] != NULL && g->plan[c]->resident != NULL)
+            TRY(graphs_destroy(g->plan[c]));
+    gpu_group_abort(g);
+done:
+    if (st == ST_OK)
+        return;
+    LOG_E(
+        "CUDA backend: a card is lost, and its CUDA graph of NCCL's work cannot be destroyed. The other cards wait for this card forever, so this process exits without waiting for them");
+    log_flush(LOG_END_MS);
+    _exit(process_exit_code(EXIT_RETRY));
+}
+
+enum status gpu_cards_end(struct gpu_plan *first, enum status st)
+{
+    if (st == ST_OK || first->resident->n_cards == 1)
+        return st;
+    st = gpu_group_fail(group_of(first), st);
+    group_end(group_of(first));
+    return st;
+}
+
+void gpu_cards_leave(struct gpu_plan *plan)
+{
+    if (plan->resident != NULL && plan->resident->first_part != NULL &&
+        gpu_group_check(group_of(plan)) != ST_OK)
+        group_end(group_of(plan));
+}
+
+/* ---- waits ---- */
+
+static cudaEvent_t event_of(const struct gpu_resident *r, enum gpu_cards_event what, int slot)
+{
+    return what == GPU_CARDS_ITEM_SENT   ? r->item_sent
+           : what == GPU_CARDS_STEP_DONE ? r->step_done[slot]
+                                         : r->run_done[slot];
+}
+
+/* Adds 1 to *n_done if the card's event is over. */
+static enum status card_look(const struct gpu_plan *plan, enum gpu_cards_event what, int slot,
+                             int *n_done)
 {
     enum status st = ST_OK;
     TRY(gpu_cards_select(plan));
-    cudaError_t code = cudaEventQuery(plan->resident->run_done[slot]);
+    cudaError_t code = cudaEventQuery(event_of(plan->resident, what, slot));
     if (code == cudaErrorNotReady)
         (void)cudaGetLastError(); /* clears it, or the next launch would report it */
     else
@@ -190,21 +246,52 @@ done:
     return st;
 }
 
-enum status gpu_cards_wait(struct gpu_plan *first, int slot, struct resident_result *out)
+enum status gpu_cards_wait_for(struct gpu_plan *first, enum gpu_cards_event what, int slot)
 {
     enum status st = ST_OK;
     const struct timespec pause = {.tv_nsec = POLL_NS};
-    struct gpu_resident *r = first->resident;
-    double loss = 0.0, batch = (double)r->update.weight;
-    int64_t hits = 0;
-    for (int n_done = 0; n_done < r->n_cards;) {
+    const struct gpu_resident *r = first->resident;
+    for (int n_done = 0; n_done < r->n_cards && r->n_cards > 1;) {
         n_done = 0;
         for (int c = 0; c < r->n_cards; c++)
-            TRY(card_look(r->cards[c], slot, &n_done));
+            TRY(card_look(r->cards[c], what, slot, &n_done));
         TRY(gpu_group_check(group_of(first)));
         if (n_done < r->n_cards)
             nanosleep(&pause, NULL);
     }
+done:
+    return st;
+}
+
+enum status gpu_cards_step(struct gpu_plan *first, enum status (*launch)(struct gpu_plan *first))
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = first->resident;
+    int slot = (int)(r->n_launched++ % GPU_CARDS_AHEAD);
+    TRY(gpu_cards_wait_for(first, GPU_CARDS_STEP_DONE, slot));
+    TRY(launch(first));
+    for (int c = 0; c < r->n_cards && r->n_cards > 1; c++) {
+        const struct gpu_plan *card = r->cards[c];
+        TRY(gpu_cards_select(card));
+        TRY(gpu_check_cuda(NULL, "cudaEventRecord",
+                           cudaEventRecord(card->resident->step_done[slot], card->compute)));
+    }
+done:
+    return st;
+}
+
+enum status gpu_cards_check(const struct gpu_plan *first)
+{
+    return first->resident->n_cards > 1 ? gpu_group_check(group_of(first)) : ST_OK;
+}
+
+enum status gpu_cards_wait(struct gpu_plan *first, int slot, struct resident_result *out)
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = first->resident;
+    double loss = 0.0, batch = (double)r->update.weight;
+    int64_t hits = 0;
+    TRY(gpu_cards_wait_for(first, GPU_CARDS_RUN_DONE, slot));
     r->n_over++;
     for (int c = 0; c < r->n_cards; c++) {
         const struct gpu_tally *t = &r->cards[c]->resident->tallies[slot];
@@ -213,5 +300,5 @@ enum status gpu_cards_wait(struct gpu_plan *first, int slot, struct resident_res
     }
     *out = (struct resident_result){r->tallies[slot].step, (float)loss, (int)hits};
 done:
-    return st == ST_OK ? ST_OK : gpu_group_fail(group_of(first), st);
+    return gpu_cards_end(first, st);
 }

@@ -73,6 +73,8 @@ static enum status memory_fill(struct gpu_plan *plan, struct gpu_resident *r, in
     TRY(gpu_transfer_event_create(NULL, &r->item_sent));
     for (int k = 0; k < RESIDENT_RUNS; k++)
         TRY(gpu_transfer_event_create(NULL, &r->run_done[k]));
+    for (int k = 0; k < GPU_CARDS_AHEAD && r->first_part != NULL; k++)
+        TRY(gpu_transfer_event_create(NULL, &r->step_done[k]));
     if (slots > 0)
         TRY(gpu_check_cuda(NULL, "cudaMemsetAsync",
                            cudaMemsetAsync(r->d_slots, 0, slots, plan->compute)));
@@ -192,6 +194,8 @@ enum status gpu_resident_begin(struct gpu_plan *plan, const struct resident_conf
         struct resident_peer own = card_of(plan, cfg, c);
         TRY(card_begin(cards[c], &own, cfg, batch));
     }
+    if (n > 1)
+        TRY(gpu_group_begin(plan->member->group));
     plan->resident->cards = cards;
     plan->resident->n_cards = n;
     return ST_OK;
@@ -215,6 +219,9 @@ void gpu_resident_destroy(struct gpu_plan *plan, struct gpu_resident *r)
     for (int k = 0; k < RESIDENT_RUNS; k++)
         if (r->run_done[k] != NULL)
             cudaEventDestroy(r->run_done[k]);
+    for (int k = 0; k < GPU_CARDS_AHEAD; k++)
+        if (r->step_done[k] != NULL)
+            cudaEventDestroy(r->step_done[k]);
     if (r->item_sent != NULL)
         cudaEventDestroy(r->item_sent);
     if (r->pinned != NULL)
@@ -261,10 +268,11 @@ done:
 enum status gpu_resident_order(struct gpu_plan *plan, uint64_t pass, const uint32_t *item)
 {
     enum status st = ST_OK;
+    TRY(gpu_cards_wait_for(plan, GPU_CARDS_ITEM_SENT, 0));
     for (int c = 0; c < plan->resident->n_cards; c++)
         TRY(card_order(plan->resident->cards[c], pass, item));
 done:
-    return st;
+    return gpu_cards_end(plan, st);
 }
 
 static enum status forward_launch(struct gpu_plan *plan)
@@ -374,13 +382,18 @@ static cudaError_t cards_capture(struct gpu_plan *plan, int k)
 }
 
 /* Captures the k-th graph. If the device or a library does not support this, only shorter graphs
- * are used, or none. */
-static void steps_capture(struct gpu_plan *plan, int k)
+ * are used, or none. After an error of NCCL the cards cannot continue. */
+static enum status steps_capture(struct gpu_plan *plan, int k)
 {
     struct gpu_resident *r = plan->resident;
     cudaError_t code = cards_capture(plan, k);
     if (code == cudaSuccess)
-        return;
+        return ST_OK;
+    enum status st = gpu_cards_check(plan);
+    if (st == ST_INTERNAL)
+        LOG_W("training ends, because NCCL failed while a step was captured as a CUDA graph");
+    if (st != ST_OK)
+        return st;
     r->n_graphs = k;
     (void)cudaGetLastError();
     if (k == 0)
@@ -390,39 +403,44 @@ static void steps_capture(struct gpu_plan *plan, int k)
         LOG_W("%d steps cannot become one CUDA graph (%s): a graph has at most %d",
               gpu_resident_graph_steps[k], cudaGetErrorString(code),
               gpu_resident_graph_steps[k - 1]);
+    return ST_OK;
 }
 
-/* Returns the longest graph of at most n steps; -1: none. */
-static int graph_for(struct gpu_plan *plan, int n)
+/* Finds the longest graph of at most n steps. *found: -1: none. */
+static enum status graph_find(struct gpu_plan *plan, int n, int *found)
 {
+    enum status st = ST_OK;
     struct gpu_resident *r = plan->resident;
+    *found = -1;
     if (!r->has_begun)
-        return -1;
+        return ST_OK;
     /* while the graph of one step does not exist, graphs of more steps are not tried */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
-        steps_capture(plan, 0);
-    for (int k = r->n_graphs - 1; k >= 0; k--) {
+        TRY(steps_capture(plan, 0));
+    for (int k = r->n_graphs - 1; k >= 0 && *found < 0; k--) {
         if (gpu_resident_graph_steps[k] > n)
             continue;
         if (r->graph[k] == NULL)
-            steps_capture(plan, k);
+            TRY(steps_capture(plan, k));
         if (r->graph[k] != NULL)
-            return k;
+            *found = k;
     }
-    return -1;
+done:
+    return st;
 }
 
 /* Launches the longest graph of at most n steps, or, if there is no graph, one step kernel by
  * kernel. *n_done: number of steps launched. */
 static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
 {
+    enum status st = ST_OK;
     struct gpu_resident *r = plan->resident;
-    int k = graph_for(plan, n);
+    int k;
+    TRY(graph_find(plan, n, &k));
     r->has_begun = 1;
     *n_done = k >= 0 ? gpu_resident_graph_steps[k] : 1;
     if (k < 0)
-        return step_launch(plan);
-    enum status st = ST_OK;
+        return gpu_cards_step(plan, step_launch);
     for (int c = 0; c < r->n_cards; c++) {
         struct gpu_plan *card = r->cards[c];
         TRY(gpu_cards_select(card));
@@ -483,6 +501,7 @@ static enum status run_queue(struct gpu_plan *plan, int n)
 {
     enum status st = ST_OK;
     const struct gpu_resident *r = plan->resident;
+    TRY(gpu_cards_check(plan));
     for (int c = 0; c < r->n_cards; c++)
         TRY(run_begin(r->cards[c], (uint64_t)n));
     for (int left = n, done; left > 0; left -= done)
@@ -497,7 +516,7 @@ enum status gpu_resident_run(struct gpu_plan *plan, int n)
 {
     const struct gpu_resident *r = plan->resident;
     CHECK(n >= 1 && n <= RESIDENT_STEPS && r->n_runs - r->n_over < RESIDENT_RUNS);
-    return r->n_cards > 1 ? gpu_cards_run(plan, run_queue, n) : run_queue(plan, n);
+    return gpu_cards_end(plan, run_queue(plan, n));
 }
 
 enum status gpu_resident_wait(struct gpu_plan *plan, struct resident_result *out)
