@@ -43,7 +43,8 @@ class Rounding(harness.Test):
         _, want = self.train([CHOICES[0], CHOICES[0]])
         job, got = self.train(CHOICES)
         self.assertEqual(got, want)
-        self.assertRegex(job.workers[1].output(), r"2 of 5 layers .*: c3, c5, " + TOLD)
+        self.assertRegex(job.workers[1].output(),
+                         r"2 of 5 dense and convolution layers .*: c3, c5, " + TOLD)
         self.assertNotIn(TOLD, job.workers[0].output())
         self.assertNotEqual(self.train([CHOICES[1], CHOICES[1]])[1], want)
 
@@ -101,7 +102,7 @@ class Rounding(harness.Test):
             if stop:
                 self.start("first", [*argv, choices[0], "--train_steps=30"]).wait()
             last = self.start("last", [*argv, choices[-1]])
-            self.assertRegex(last.wait_output(), "2 of 5 layers .*: c3, c5, ")
+            self.assertRegex(last.wait_output(), "2 of 5 dense and convolution layers .*: c3, c5, ")
             digests.append(harness.read_safetensors("%s/out-%d" % (self.dir(), stop)))
         for name, (_, values) in digests[0].items():
             self.assertEqual(list(values), list(digests[1][name][1]))
