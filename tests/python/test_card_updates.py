@@ -91,6 +91,24 @@ class CardUpdates(fake_gpus.Machine):
             said = self.killed_job(want["parameters_sha256"], *flags)
             self.assertEqual(len(re.findall(again, said)), 2, said)
 
+    def test_stopped_server_and_killed_worker_lose_no_bits(self):
+        """SIGSTOP of one of two servers, then kill -9 of the worker, which has run ahead of it."""
+        flags = ["--optimizer=sgd", "--chunk_bytes=20000"]
+        want, _ = self.run_job(*flags, n_ps=2)
+        for stopped in 0, 1:
+            job = self.card_job(ON, *flags, n_ps=2)
+            job.start_servers()
+            job.hold(8)
+            job.start_worker(0, env=self.env())
+            job.workers[0].wait_line("training step 4 done")
+            with harness.paused(job.ps[stopped]):
+                job.gate.open()
+                harness.wait_still(job.workers[0])
+                job.workers[0].kill()
+            job.start_worker(0, env=self.env())
+            job.finish(120, want["parameters_sha256"])
+            self.assertRegex(job.workers[0].output(), UPDATES % r"[1-9]\d*")
+
     def test_second_worker_joins_and_leaves(self):
         """The servers' version counts while there are two workers, and afterwards the card's
         again."""
