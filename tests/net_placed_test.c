@@ -1,11 +1,13 @@
 /* tests/net_placed_test.c - versions that a server writes to a member's parameters. The member uses
  * only what the server has answered, and replaces memory that servers of an earlier generation
  * can write. */
-#include "net/exchange/exchange.h"
+#include "net/exchange/exchange_impl.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/net_tiny.h"
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 struct rig {
@@ -157,9 +159,80 @@ static void late_write_of_an_old_server_is_harmless(void **state)
     rig_close(&r);
 }
 
+static void *start_again(void *ctx)
+{
+    struct rig *r = ctx;
+    struct net_start start;
+    return (void *)(uintptr_t)(net_exchange_start(r->m.x, &start) != ST_OK);
+}
+
+static void await_state(struct rig *r, enum session_state state)
+{
+    struct net_exchange *x = r->m.x;
+    pthread_mutex_lock(&x->lock);
+    while (x->session->state != state)
+        pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* A generation ends while some answers are pending, the stream breaks, and the server is joined
+ * again for these answers. It cannot write to memory that the next generation uses. */
+static void server_of_an_ending_generation_does_not_write(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    pthread_t thread;
+    void *failed;
+    rig_open(&r, 1, true);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
+    tiny_set(&r.tiny, &r.tiny.lose, 1);
+    int before = tiny_get(&r.tiny, &r.tiny.n_piece);
+    tiny_push_all(&r.m, 2);
+    tiny_await(&r.tiny, &r.tiny.n_piece, before + MODEL_CHUNKS);
+    tiny_rebase_late(&r.tiny, 0);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, 1, 3), ST_REBASED);
+    int placed = n_placed(&r), joins = tiny_get(&r.tiny, &r.tiny.n_join);
+    assert_int_equal(pthread_create(&thread, NULL, start_again, &r), 0);
+    await_state(&r, SESSION_ASKING); /* the start has replaced the memory */
+    tiny_stop(&r.tiny);
+    r.tiny.lose = 0;
+    tiny_start(&r.tiny);
+    tiny_await(&r.tiny, &r.tiny.n_piece, before + 2 * MODEL_CHUNKS - 1);
+    tiny_await(&r.tiny, &r.tiny.n_join, joins + 2);
+    assert_int_equal(n_placed(&r), placed);
+    tiny_go_back(&r.tiny, 1);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    tiny_step_on(&r.m, 1, 4);
+    tiny_assert_params(&r.m, 4);
+    rig_close(&r);
+}
+
+/* A server has opened the memory, but its answer to the join was lost. */
+static void memory_is_replaced_after_a_lost_answer(void **state)
+{
+    char why[SEGMENT_WHY_BYTES];
+    struct rig r;
+    struct net_start start;
+    struct segment_name name;
+    struct segment *lost;
+    rig_open(&r, 1, true);
+    segment_name_of(r.values, &name);
+    assert_int_equal(segment_open_to_write(&name, &lost, why), ST_OK);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    memset(segment_data(lost), 1, MODEL_ELEMS * sizeof(float));
+    tiny_step_on(&r.m, 0, 2);
+    tiny_assert_params(&r.m, 2);
+    assert_int_equal(n_placed(&r), 2 * MODEL_CHUNKS);
+    segment_unref(lost);
+    rig_close(&r);
+}
+
 int main(void)
 {
-    return RUN_TESTS(server_writes_versions_to_params, memory_that_is_not_lent_is_not_written,
-                     write_without_an_answer_does_not_count,
-                     late_write_of_an_old_server_is_harmless);
+    return RUN_TESTS(
+        server_writes_versions_to_params, memory_that_is_not_lent_is_not_written,
+        write_without_an_answer_does_not_count, late_write_of_an_old_server_is_harmless,
+        server_of_an_ending_generation_does_not_write, memory_is_replaced_after_a_lost_answer);
 }

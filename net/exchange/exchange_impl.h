@@ -81,11 +81,10 @@ struct net_exchange {
     struct link *retired; /* links that the reconnect thread must destroy */
     /* servers from the answer that the session is processing; NULL: none */
     struct server_set *offered;
-    int64_t reached;    /* step that all chunks had reached when the generation ended */
-    int values_serial;  /* number of the memory in `values`, from 1 on; 0: it is not lent */
-    bool values_opened; /* a server has opened that memory to write */
-    int64_t n_refs;     /* sum of the chunks' refs */
-    uint64_t samples;   /* value that net_exchange_samples returns */
+    int64_t reached;   /* step that all chunks had reached when the generation ended */
+    int values_serial; /* number of the memory in `values`, from 1 on; 0: it is not lent */
+    int64_t n_refs;    /* sum of the chunks' refs */
+    uint64_t samples;  /* value that net_exchange_samples returns */
     struct net_exchange_stats stats;
 };
 

@@ -398,14 +398,12 @@ static void log_generation(const struct net_start *s, uint64_t before, int64_t r
 }
 
 /* Replaces the memory of params if servers of an earlier generation can write there. One of them
- * may have been stopped in the middle of a write, and would continue it now. */
+ * may have been stopped in the middle of a write, and would continue it now. A server may have
+ * opened the memory although its answer was lost. */
 static enum status renew_values(struct net_exchange *x)
 {
     char why[SEGMENT_WHY_BYTES];
-    pthread_mutex_lock(&x->lock);
-    bool opened = x->values_opened;
-    pthread_mutex_unlock(&x->lock);
-    if (!opened)
+    if (!x->values || !segment_is_claimed(x->values))
         return ST_OK;
     enum status st = segment_renew(x->values, why);
     if (st != ST_OK) {
@@ -417,7 +415,6 @@ static enum status renew_values(struct net_exchange *x)
     pthread_mutex_lock(&x->lock);
     segment_name_of(x->values, &x->cfg.join.values);
     x->values_serial++;
-    x->values_opened = false;
     pthread_mutex_unlock(&x->lock);
     return ST_OK;
 }

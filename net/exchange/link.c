@@ -207,8 +207,10 @@ static const struct bidi_handler stream_handler = {on_received, on_written, on_s
 
 /* Maps the server's memory. A server that names its memory in its answer has mapped this program's
  * memory. Two programs that read each other's memory are on one host, so payloads need no checksum.
- * Equal addresses would not prove that, because they may be the two ends of a tunnel. */
-static void open_arena(struct link *l)
+ * Equal addresses would not prove that, because they may be the two ends of a tunnel. A server of a
+ * generation that ends does not write to params, because the next generation uses the same memory.
+ */
+static void open_arena(struct link *l, const struct session_action *a)
 {
     struct net_exchange *x = l->x;
     char why[SEGMENT_WHY_BYTES];
@@ -219,7 +221,9 @@ static void open_arena(struct link *l)
         LOG_D("the segment of ps:%d (%s) cannot be read: %s", l->index, l->addr, why);
     pthread_mutex_lock(&x->lock);
     l->lends = lends;
-    l->places = l->arena && l->opened > 0 && l->opened == x->values_serial;
+    l->places = l->arena && l->opened > 0 && l->opened == x->values_serial &&
+                a->generation == x->session->generation &&
+                (x->session->state == SESSION_JOINING || x->session->state == SESSION_RUNNING);
     pthread_mutex_unlock(&x->lock);
     if (l->arena && !l->told)
         LOG_I("ps:%d (%s) is on this host: payloads are sent through shared memory", l->index,
@@ -233,7 +237,7 @@ void link_open(struct link *l, const struct session_action *a)
     struct session_event up = {.kind = EVENT_STREAM_UP};
     enum status st =
         a->first == FIRST_RENEW_AND_INIT ? x->cfg.first_values(x->cfg.ctx, x->cfg.params) : ST_OK;
-    open_arena(l);
+    open_arena(l, a);
     if (st != ST_OK)
         exchange_session_fail(x, st);
     else if (a->first != FIRST_NOTHING)
@@ -271,7 +275,6 @@ static void note_opened(struct link *l, bool opened)
 {
     pthread_mutex_lock(&l->x->lock);
     l->opened = opened ? l->named : 0;
-    l->x->values_opened |= l->opened > 0;
     pthread_mutex_unlock(&l->x->lock);
 }
 
@@ -370,11 +373,20 @@ static void on_join(struct grpc_runtime_op *op, bool ok)
         grpc_byte_buffer_destroy(message);
 }
 
+/* Returns true if the link joins again only to receive the last answers of a generation that ends.
+ * The caller holds x->lock. */
+static bool is_for_last_answers(const struct link *l)
+{
+    const struct session *s = l->x->session;
+    return s->state == SESSION_ASKING && !l->retired && s->link[l->index].busy;
+}
+
 void link_join(struct link *l, const struct session_action *a)
 {
     pthread_mutex_lock(&l->x->lock);
     struct net_join join = l->x->cfg.join; /* adopt_job writes to it on another link's thread */
-    l->named = l->x->values_serial;
+    bool lends = !is_for_last_answers(l);  /* the servers of the next generation open params */
+    l->named = lends ? l->x->values_serial : 0;
     pthread_mutex_unlock(&l->x->lock);
     grpc_op ops[UNARY_BATCH_OPS];
     uint8_t *data = NULL;
@@ -382,6 +394,8 @@ void link_join(struct link *l, const struct session_action *a)
     join.generation = a->generation;
     join.ps0 = a->ps0;
     join.member = a->member;
+    if (!lends)
+        join.values.bytes = 0;
     enum status st = message_join_pack(&join, &data, &bytes);
     unary_batch_init(&l->join, data, bytes, ops);
     free(data);

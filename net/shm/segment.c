@@ -332,6 +332,12 @@ enum status segment_open_to_write(const struct segment_name *name, struct segmen
     return open_segment(name, true, out, why);
 }
 
+bool segment_is_claimed(const struct segment *s)
+{
+    int seals = fcntl(s->fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SEAL);
+}
+
 void segment_set_values(struct segment *s, struct segment *values)
 {
     s->values = values;

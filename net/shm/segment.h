@@ -23,6 +23,7 @@
 #ifndef NET_SHM_SEGMENT_H
 #define NET_SHM_SEGMENT_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +59,8 @@ enum status segment_open(const struct segment_name *name, struct segment **out,
  * it to write, nor free its memory. */
 enum status segment_open_to_write(const struct segment_name *name, struct segment **out,
                                   char why[SEGMENT_WHY_BYTES]);
+/* Returns true if another process has opened this process's lent segment to write. */
+bool segment_is_claimed(const struct segment *s);
 /* Adds to a peer's segment the one that the same peer lends to write; s receives the reference. */
 void segment_set_values(struct segment *s, struct segment *values);
 struct segment *segment_values(const struct segment *s); /* NULL: none; no reference */
