@@ -308,8 +308,7 @@ static void only_lent_segments_are_opened_to_write(void **state)
 {
     struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
     struct segment_name reads;
-    struct segment *s = make(&reads), *peer;
-    struct stat file;
+    struct segment *s = make(&reads);
     assert_false(may_write(&reads));
     segment_unref(s);
     static const int seals[] = {0, F_SEAL_GROW, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE,
@@ -320,20 +319,48 @@ static void only_lent_segments_are_opened_to_write(void **state)
         assert_false(may_write(&name));
         close(fd);
     }
-    /* A peer whose file lacks memory. */
-    int fd = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
-    name.fd = (uint32_t)fd;
+}
+
+/* Makes a file that a peer lends, with memory for a range of it. */
+static int forge_reserved(struct segment_name *name, off_t at, off_t bytes)
+{
+    int fd = forge(name, "weir-payloads", 0, 0, HEAD + BYTES);
+    name->fd = (uint32_t)fd;
+    if (bytes)
+        assert_int_equal(fallocate(fd, FALLOC_FL_KEEP_SIZE, at, bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    return fd;
+}
+
+static blkcnt_t n_blocks(int fd)
+{
+    struct stat file;
+    assert_int_equal(fstat(fd, &file), 0);
+    return file.st_blocks;
+}
+
+/* Memory that a peer lends is not counted as memory of this process. */
+static void lent_segment_has_its_memory(void **state)
+{
+    struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    static const off_t reserved[] = {0, BYTES - HEAD};
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
+        int fd = forge_reserved(&name, 0, reserved[i]);
+        blkcnt_t before = n_blocks(fd);
+        assert_false(may_write(&name));
+        assert_non_null(strstr(why, "has not reserved"));
+        assert_int_equal(n_blocks(fd), before);
+        close(fd);
+    }
+    int fd = forge_reserved(&name, 0, HEAD + BYTES);
+    assert_true(may_write(&name));
+    close(fd);
+    /* The memory is after the end of the file. */
+    fd = forge_reserved(&name, 4 * HEAD, HEAD + BYTES);
     reserve_error = ENOSPC;
     reserve_limit = 0;
     assert_false(may_write(&name));
     reserve_error = 0;
-    close(fd);
-    fd = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
-    name.fd = (uint32_t)fd;
-    assert_int_equal(segment_open_to_write(&name, &peer, why), ST_OK);
-    assert_int_equal(fstat(fd, &file), 0);
-    assert_true(file.st_blocks * 512 >= HEAD + BYTES);
-    segment_unref(peer);
     close(fd);
 }
 
@@ -517,5 +544,6 @@ int main(void)
                      devices_and_pipes_are_not_opened, stamp_changes_with_each_write,
                      each_number_has_one_segment, only_the_owner_writes, missing_memory_is_an_error,
                      one_peer_writes_a_lent_segment, only_lent_segments_are_opened_to_write,
-                     renewed_memory_is_out_of_reach, values_end_with_their_segment);
+                     lent_segment_has_its_memory, renewed_memory_is_out_of_reach,
+                     values_end_with_their_segment);
 }

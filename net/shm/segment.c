@@ -289,11 +289,25 @@ static bool is_named(const struct segment *s, const struct segment_name *name,
     return false;
 }
 
-/* Prevents all other processes from opening the file to write and from freeing its memory, and adds
- * the memory that it lacks. So no write can end in a signal. */
+/* Returns true if the owner has reserved all memory of the file. Otherwise the missing pages would
+ * be counted as memory of this process when it writes there. */
+static bool has_memory(int fd, size_t bytes, char why[SEGMENT_WHY_BYTES])
+{
+    struct stat file;
+    if (fstat(fd, &file) == 0 && (uint64_t)file.st_blocks * 512 >= HEAD_BYTES + bytes)
+        return true;
+    explain_failure(why, ST_MISMATCH, "its owner has not reserved %zu bytes", bytes);
+    return false;
+}
+
+/* Prevents all other processes from opening the file to write and from freeing its memory, and
+ * checks that the memory is there. So no write can end in a signal. (The owner may have reserved
+ * pages after the file's end instead of others. So this also reserves the whole file, which changes
+ * nothing for an honest owner.) */
 static bool claim(int fd, size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
-    return seal_writes(fd, why) == ST_OK && reserve_memory(fd, 0, HEAD_BYTES + bytes, why) == ST_OK;
+    return seal_writes(fd, why) == ST_OK && has_memory(fd, bytes, why) &&
+           reserve_memory(fd, 0, HEAD_BYTES + bytes, why) == ST_OK;
 }
 
 static enum status open_segment(const struct segment_name *name, bool to_write,
