@@ -24,7 +24,7 @@
 
 enum {
     END_S = 60,         /* highest number of seconds from the last output to the exit */
-    OWN_DESCRIPTORS = 2 /* descriptors that a worker needs for itself: a segment and a file */
+    OWN_DESCRIPTORS = 4 /* descriptors for gradients, params and their renewal, and a file */
 };
 
 /* Returns the values that are the result of training: the averages of the parameters if there are
