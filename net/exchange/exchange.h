@@ -9,8 +9,8 @@
  * under the same identity, so each counts once (I3). If a wait fails, the bytes stay borrowed until
  * net_exchange_destroy() has returned.
  *
- * When a generation ends, push, pull and wait return ST_REBASED, and params are not written any
- * more. Gradients stay borrowed until the next net_exchange_start(), which returns with the
+ * When a generation ends, push, pull and wait return ST_REBASED. Gradients stay borrowed, and a
+ * server may still write to `values`, until the next net_exchange_start(), which returns with the
  * versions, the step to continue from and the member's place. A planned end is at a step, and the
  * chunks reach that step one by one: wait may already return ST_REBASED for some chunks while the
  * caller must still push its contributions to the other chunks; these contributions count.
