@@ -391,7 +391,7 @@ static enum status steps_capture(struct gpu_plan *plan, int k)
         return ST_OK;
     enum status st = gpu_cards_check(plan);
     if (st == ST_INTERNAL)
-        LOG_W("training ends, because NCCL failed while a step was captured as a CUDA graph");
+        LOG_I("training ends, because NCCL failed while a step was captured as a CUDA graph");
     if (st != ST_OK)
         return st;
     r->n_graphs = k;
