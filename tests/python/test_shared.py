@@ -149,11 +149,13 @@ class Programs(Case):
 class Segment:
     """A client's own segment: n floats after the head, in a sealed file in memory."""
 
-    def __init__(self, test, n, name="weir-payloads", seals=None, size=None):
+    def __init__(self, test, n, name="weir-payloads", seals=None, size=None, sparse=False):
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         test.addCleanup(os.close, self.fd)
         self.nonce, self.bytes = os.urandom(16), 4 * n
         os.ftruncate(self.fd, HEAD + self.bytes if size is None else size)
+        if not sparse:
+            os.posix_fallocate(self.fd, 0, os.fstat(self.fd).st_size)
         os.pwrite(self.fd, self.nonce + struct.pack("<Q", self.bytes), 0)
         self.map = mmap.mmap(self.fd, 0)
         test.addCleanup(self.map.close)
@@ -265,6 +267,7 @@ class Clients(test_wire.Client):
         yield Segment(self, 2 * n, seals=0).name(self.pb)
         yield Segment(self, 2 * n, seals=fcntl.F_SEAL_GROW).name(self.pb)
         yield Segment(self, 2 * n, name="weird").name(self.pb)
+        yield Segment(self, 2 * n, sparse=True).name(self.pb)
         for seals in (fcntl.F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE,
                       fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL):
             yield Segment(self, 2 * n, seals=seals).name(self.pb)
