@@ -136,10 +136,10 @@ static void path_with_tilde_names_the_home_folder(void **state)
     assert_string_equal(file, "a~");
     assert_string_equal(hosts, "~/x");
     assert_int_equal(PARSE("--folder=~you/runs"), ST_INVALID);
-    says("--folder=~you/runs: only ~/ at the beginning is replaced");
+    says("--folder=~you/runs: only ~/ stands for a folder");
     assert_int_equal(unsetenv("HOME"), 0);
     assert_int_equal(PARSE("--folder=~/runs"), ST_INVALID);
-    says("--folder=~/runs: ~ stands for the folder in HOME");
+    says("--folder=~/runs: HOME is not set");
 }
 
 static void path_that_is_an_address_is_refused(void **state)

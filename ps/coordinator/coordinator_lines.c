@@ -308,7 +308,7 @@ static void wait_text(const struct text *t)
                  TERM_ARG((uint64_t)l->arg[0]), t->server);
         break;
     case WAIT_BEGIN_OWN:
-        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits until this server has its chunks",
+        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for this server's chunks",
                  TERM_ARG((uint64_t)l->arg[0]));
         break;
     case WAIT_LAST_CHECKPOINT:

@@ -114,7 +114,7 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
         pthread_mutex_unlock(&c->lock);
         if (!ok)
             LOG_D("no snapshot at step %" PRId64 ": chunk %d is at version %" PRId64
-                  ", so that step is past or will never be reached",
+                  ", and that step is past or is never reached",
                   step, c->chunk, version);
     }
     if (!ok) {
