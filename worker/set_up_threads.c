@@ -56,7 +56,7 @@ static int n_more_threads(const struct worker *w, int trains)
     int n = w->n_cores;
     if (trains) /* threads of each tower and of its reader */
         n += 2 + n_own_threads(w);
-    /* threads of the worker that watch waits and send reports */
+    /* threads that observe waits and that send reports */
     if (trains && w->opt.ps_hosts.n > 0)
         n += 2 + net_environment_threads() + NET_EXCHANGE_THREADS;
     return n;

@@ -45,7 +45,8 @@ void exchange_request_drop_late(struct exchange_chunk *c)
     c->late = NULL;
 }
 
-/* Moves the late version to params if gRPC holds no slice of them. The caller holds x->lock. */
+/* Copies the version that waits in c->late to params, unless gRPC still holds a slice of params.
+ * The caller holds x->lock. */
 static void settle_late(struct exchange_chunk *c)
 {
     struct net_exchange *x = c->x;

@@ -3,8 +3,9 @@
  * parent_timeout the thread cancels the exchange, and the exchanging thread then ends the job
  * (region_end_alone).
  *
- * If all steps are made, the job's last version becomes the region's own value, so that its workers
- * end as usual. Otherwise the region can only be stopped, since the next version is the parent's.
+ * If all steps are made, the thread makes the region's own values the job's last version, so its
+ * workers end as usual. Otherwise the region can only be stopped, since the next version is the
+ * parent's.
  *
  * Locks:   the region's. */
 #include "base/clock.h"

@@ -70,9 +70,9 @@ static int rank_of(const struct service *s, const struct run *r, const struct ne
         if (r->members[i].incarnation == req->incarnation ||
             r->members[i].expected == req->incarnation)
             return i;
-    /* Another process may have this index by now. The joiner gets the place only if the member has
-     * no stream, and if the other process has not joined yet, or has been missing for long, or if
-     * the joiner is a new process, which was in no generation before. */
+    /* Another process may have this index by now. The joiner gets the place only if the process
+     * that has it has no stream, and one of these holds: that process never joined; it has been
+     * missing for long; the joiner is a new process, which was in no generation before. */
     const struct member *m = rank >= 0 ? &r->members[rank] : NULL;
     int64_t missing_ns = m && m->missing_ns ? clock_now_ns() - m->missing_ns : 0;
     int lives_on = req->generation > 0;

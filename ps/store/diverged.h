@@ -9,7 +9,7 @@
 /* Returns the parameter that contains the chunk's element. Any thread may call it. */
 const struct net_param *diverged_param_at(const struct store *s, const struct chunk_state *c,
                                           size_t element);
-/* Notes that the present version is not finite from this element on; SIZE_MAX: it is finite. The
+/* Notes the first element of the present version that is not finite; SIZE_MAX: all are finite. The
  * caller holds the lock. */
 void diverged_note(struct chunk_state *c, size_t element);
 /* Returns the element that the caller is to log, and resets it; SIZE_MAX: none. The caller holds

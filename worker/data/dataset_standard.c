@@ -152,7 +152,7 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
     memcpy(d->standard.mean, from->mean, (size_t)n * sizeof *from->mean);
     memcpy(d->standard.std, from->std, (size_t)n * sizeof *from->std);
     d->bytes = NULL;  /* the samples are not the file's numbers any more */
-    d->floats = true; /* standardized numbers may be too large for a float */
+    d->floats = true; /* a standardized number may overflow to infinity */
     return ST_OK;
 }
 

@@ -297,7 +297,8 @@ done:
     return st;
 }
 
-/* Plans the output of a layer. Either this plan computes the output, or set_output receives it. */
+/* Plans the output of a layer. Either this plan computes the output, or another
+ * plan does, and set_output copies it in. */
 static enum status output_plan(struct gpu_plan *plan, int i)
 {
     enum status st = ST_OK;
