@@ -335,17 +335,25 @@ static void compare(const char *what, const struct bench *a, const struct bench 
         assert_int_equal(a->n_correct, b->n_correct);
 }
 
+/* Returns the optimizer of case `kind`, with a schedule and weight decay; the last case,
+ * OPTIM_N_KINDS, is RMSprop with momentum. */
+static struct optim_config optim_case(int kind)
+{
+    struct optim_config optim;
+    optim_defaults((enum optim_kind)(kind < OPTIM_N_KINDS ? kind : OPTIM_RMSPROP), &optim);
+    optim.learning_rate = 0.01f;
+    optim.momentum = kind == OPTIM_N_KINDS ? 0.9f : optim.momentum;
+    optim.weight_decay = 0.05f;
+    optim.schedule = (enum optim_schedule)(kind % SCHEDULE_N_KINDS);
+    optim.total_steps = STEPS;
+    return optim;
+}
+
 /* Tests every optimizer, with a schedule and weight decay, with graphs and without. */
 static void test_steps_are_those_from_outside(void **state)
 {
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
-        struct optim_config optim;
-        optim_defaults((enum optim_kind)(kind < OPTIM_N_KINDS ? kind : OPTIM_RMSPROP), &optim);
-        optim.learning_rate = 0.01f;
-        optim.momentum = kind == OPTIM_N_KINDS ? 0.9f : optim.momentum;
-        optim.weight_decay = 0.05f;
-        optim.schedule = (enum optim_schedule)(kind % SCHEDULE_N_KINDS);
-        optim.total_steps = STEPS;
+        struct optim_config optim = optim_case(kind);
         struct bench *outside = bench_create(0);
         for (uint64_t step = 0; step < STEPS; step++)
             step_outside(outside, &optim, step);
@@ -367,13 +375,7 @@ static void test_updates_have_the_bits_of_the_host(void **state)
     if (backend->updates == NULL)
         skip_because("backend '%s' does not update parameters between steps", backend->name);
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
-        struct optim_config optim;
-        optim_defaults((enum optim_kind)(kind < OPTIM_N_KINDS ? kind : OPTIM_RMSPROP), &optim);
-        optim.learning_rate = 0.01f;
-        optim.momentum = kind == OPTIM_N_KINDS ? 0.9f : optim.momentum;
-        optim.weight_decay = 0.05f;
-        optim.schedule = (enum optim_schedule)(kind % SCHEDULE_N_KINDS);
-        optim.total_steps = STEPS;
+        struct optim_config optim = optim_case(kind);
         struct bench *b = bench_create(0);
         train_twice(b, &optim, STEPS);
         for (int k = 0; k < b->r->n_params; k++)
