@@ -58,18 +58,7 @@ static void build(struct reference *r)
 
 static void values_set(struct rig *g)
 {
-    const struct reference *r = g->r;
-    for (int i = 0; i < r->n_layers; i++) {
-        const struct layer *l = &r->layers[i];
-        for (int k = 0; k < l->n_params; k++) {
-            int id = l->param[k], norm = l->kind == LAYER_BATCH_NORM;
-            g->keep[id] = norm && k >= 2 ? 0.9f : id == FROZEN ? 1.0f : -1.0f;
-            for (int64_t j = 0; j < r->param_elems[id]; j++) {
-                float v = rng_uniform(rng_key(SEED, RNG_TEST, (uint64_t)id), (uint64_t)j) - 0.5f;
-                g->params[id][j] = norm ? 1.0f + v : 0.4f * v;
-            }
-        }
-    }
+    reference_values(g->r, SEED, FROZEN, g->params, g->keep);
     for (int k = 0; k < ITEMS * PIXELS; k++)
         g->images[k] = (uint8_t)rng_u64(rng_key(SEED, RNG_TEST, 100), (uint64_t)k);
     for (uint64_t k = 0; k < ITEMS; k++)

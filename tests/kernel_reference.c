@@ -1,5 +1,6 @@
 /* tests/kernel_reference.c - see the header. */
 #include "tests/kernel_reference.h"
+#include "base/rng.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,4 +159,20 @@ int reference_last(const struct reference *r)
 double reference_tolerance(const char *backend)
 {
     return strcmp(backend, "cuda") == 0 ? 2e-4 : 5e-5;
+}
+
+void reference_values(const struct reference *r, uint64_t seed, int frozen, float *const *params,
+                      float *keep)
+{
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer *l = &r->layers[i];
+        for (int k = 0; k < l->n_params; k++) {
+            int id = l->param[k], norm = l->kind == LAYER_BATCH_NORM;
+            keep[id] = norm && k >= 2 ? 0.9f : id == frozen ? 1.0f : -1.0f;
+            for (int64_t j = 0; j < r->param_elems[id]; j++) {
+                float v = rng_uniform(rng_key(seed, RNG_TEST, (uint64_t)id), (uint64_t)j) - 0.5f;
+                params[id][j] = norm ? 1.0f + v : 0.4f * v;
+            }
+        }
+    }
 }

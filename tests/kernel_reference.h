@@ -32,4 +32,9 @@ int reference_last(const struct reference *r);
  * round more. */
 double reference_tolerance(const char *backend);
 
+/* Fills params with numbers around 0, or around 1 for batch norm, and keep (kernels/resident.h):
+ * 0.9 for statistics, 1 for the parameter `frozen`, otherwise -1. */
+void reference_values(const struct reference *r, uint64_t seed, int frozen, float *const *params,
+                      float *keep);
+
 #endif

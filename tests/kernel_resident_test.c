@@ -70,18 +70,7 @@ static void build(struct reference *r)
 
 static void values_set(struct bench *b)
 {
-    const struct reference *r = b->r;
-    for (int i = 0; i < r->n_layers; i++) {
-        const struct layer *l = &r->layers[i];
-        for (int k = 0; k < l->n_params; k++) {
-            int id = l->param[k], norm = l->kind == LAYER_BATCH_NORM;
-            b->keep[id] = norm && k >= 2 ? 0.9f : id == FROZEN ? 1.0f : -1.0f;
-            for (int64_t j = 0; j < r->param_elems[id]; j++) {
-                float v = rng_uniform(rng_key(SEED, RNG_TEST, (uint64_t)id), (uint64_t)j) - 0.5f;
-                b->params[id][j] = norm ? 1.0f + v : 0.4f * v;
-            }
-        }
-    }
+    reference_values(b->r, SEED, FROZEN, b->params, b->keep);
     for (int k = 0; k < ITEMS * PIXELS; k++)
         b->images[k] = (uint8_t)rng_u64(rng_key(SEED, RNG_TEST, 100), (uint64_t)k);
     for (uint64_t k = 0; k < ITEMS; k++)
