@@ -1,7 +1,8 @@
-"""A Python client, made from net/wire/weir.proto by grpc_tools, calls a real ps. This proves that
+"""A Python client, made from the files of net/wire by grpc_tools, calls a real ps. This proves that
 the hand-written coding is protobuf. The client joins, sends first values, pulls, pushes and repeats
 on one long stream, while a second connection sends faults. The health check answers."""
 # label: cluster sanitize
+import glob
 import importlib
 import os
 import queue
@@ -28,12 +29,13 @@ RATE = 0.25
 
 
 def generate(*names):
-    """Returns the modules x_pb2 and x_pb2_grpc of net/wire/x.proto."""
+    """Returns the modules x_pb2 and x_pb2_grpc of net/wire/x.proto. Files of this folder may import
+    each other, so modules of all of them are made."""
     with tempfile.TemporaryDirectory() as out:
         folder = harness.source("net/wire")
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + folder,
                         "--python_out=" + out, "--grpc_python_out=" + out] +
-                       [os.path.join(folder, n + ".proto") for n in names], check=True)
+                       sorted(glob.glob(os.path.join(folder, "*.proto"))), check=True)
         sys.path.insert(0, out)
         try:
             return [importlib.import_module(n + end) for n in names
