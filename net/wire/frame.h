@@ -12,7 +12,7 @@
 #ifndef NET_WIRE_FRAME_H
 #define NET_WIRE_FRAME_H
 #include "base/status.h"
-#include "kernels/vector/dtype.h"
+#include "net/wire/payload.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,20 +40,6 @@ enum piece_kind {
     PIECE_REFUSED = 22,
     PIECE_TAKEN = 23,
     PIECE_AVERAGE = 24,
-};
-
-struct net_span {
-    const uint8_t *data;
-    size_t n;
-};
-
-struct segment;
-
-/* A run of bytes inside a list of spans. */
-struct net_payload {
-    const struct net_span *span; /* first span */
-    size_t skip;                 /* bytes of the first span that are before the run */
-    size_t bytes;                /* length of the run */
 };
 
 struct net_piece {
@@ -122,28 +108,5 @@ size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
  * payload's payload_bytes bytes. Returns the encoded length: at most PIECE_HEAD_MAX plus the length
  * of `lacking`, which is at most LACKING_MAX_BYTES. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
-
-/* Sets *span to the piece's payload in the sender's segment, and the payload to that span. Returns
- * false if the position is not inside the segment, `segment` is NULL, or the piece contains a
- * payload as well. */
-bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
-/* Returns the CRC-32C of the payload. */
-uint32_t payload_crc32c(const struct net_payload *p);
-/* Returns the index of the first of n elements that is not finite; SIZE_MAX: none. */
-size_t payload_first_bad(const struct net_payload *p, enum dtype d, size_t n);
-/* Returns the index of the first of n elements that is not finite or whose magnitude is above
- * `limit` (finite, above 0); SIZE_MAX: none. */
-size_t payload_first_above(const struct net_payload *p, enum dtype d, size_t n, float limit);
-/* Calls fn for runs of the payload's n elements of dtype d, in order. fn's `src` may have any
- * alignment; its `first` is an index of an element and a multiple of `unit`. `unit` is a multiple
- * of d's block and at most DTYPE_BLOCK_MAX. Elements that lie partly in one span and partly in the
- * next are joined before the call. The payload must have dtype_bytes(d, n) bytes. */
-void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
-                      void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
-/* Copies the whole payload to dst. */
-void payload_copy(const struct net_payload *p, void *dst);
-/* Decodes the whole payload, n elements of dtype d, to dst. crc: NULL, or receives the payload's
- * CRC-32C, which is computed while the bytes are in cache. */
-void payload_decode(const struct net_payload *p, enum dtype d, size_t n, float *dst, uint32_t *crc);
 
 #endif

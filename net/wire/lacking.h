@@ -12,7 +12,7 @@
 #ifndef NET_WIRE_LACKING_H
 #define NET_WIRE_LACKING_H
 #include "net/wire/chunks.h"
-#include "net/wire/frame.h"
+#include "net/wire/payload.h"
 
 enum { LACKING_MAX_BYTES = CHUNKS_PACK_BYTES / 4 / 8 }; /* the most bytes of one chunk's marks */
 

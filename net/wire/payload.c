@@ -1,4 +1,5 @@
-/* net/wire/payload.c - see frame.h: reads a payload in place, in spans that may end anywhere. */
+/* net/wire/payload.c - see payload.h. */
+#include "net/wire/payload.h"
 #include "base/digest.h"
 #include "kernels/vector/finite.h"
 #include "net/shm/segment.h"

@@ -11,8 +11,8 @@
  * Errors:  ST_NOMEM. */
 #ifndef PS_STORE_AGGREGATE_H
 #define PS_STORE_AGGREGATE_H
-#include "net/wire/frame.h"
 #include "net/wire/lacking.h"
+#include "net/wire/payload.h"
 #include "ps/store/pool.h"
 #include "ps/store/update.h"
 #include <stdbool.h>

@@ -11,7 +11,7 @@
  * Errors:  ST_NOMEM. */
 #ifndef PS_STORE_OUTER_H
 #define PS_STORE_OUTER_H
-#include "net/wire/frame.h"
+#include "net/wire/payload.h"
 #include "ps/store/store.h"
 #include <stdbool.h>
 

@@ -12,8 +12,8 @@
 #include "base/thread_pool.h"
 #include "kernels/vector/optim.h"
 #include "net/wire/chunks.h"
-#include "net/wire/frame.h"
 #include "net/wire/lacking.h"
+#include "net/wire/payload.h"
 #include <stdbool.h>
 
 /* A contribution that is not in the sum yet. */
