@@ -1,6 +1,7 @@
 /* ps/store/chunk_state.h - a chunk inside the store, shared by the files of this folder:
  *
- *   pieces.c       the stages of a piece: validated, judged (consistency.h), applied, answered
+ *   pieces.c       the stages of a piece: checked, judged (consistency.h), applied, answered
+ *   checks.c       the checks of a piece
  *   versions.c     contributions, and the versions that they make
  *   chunk_update.c the pass that makes a version
  *   clip.c         versions that wait for the norm of the whole step

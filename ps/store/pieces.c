@@ -1,178 +1,18 @@
 /* ps/store/pieces.c - see store.h: the stages that a piece passes in the store. Checks validate the
- * piece first, the cheapest check first, before any lock. Then, under its chunk's lock, a push is
- * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and
- * initial values need no judgement. Once the lock is released, the update runs (chunk_update.h),
- * and members that waited for the new version are answered. */
+ * piece first, before any lock (checks.h). Then, under its chunk's lock, a push is judged
+ * (consistency.h), the verdict is applied, and the immediate answer is set; pulls and initial
+ * values need no judgement. Once the lock is released, the update runs (chunk_update.h), and
+ * members that waited for the new version are answered. */
 #include "base/digest.h"
 #include "net/wire/fragments.h"
-#include "net/wire/job_rates.h"
 #include "ps/store/answers.h"
-#include "ps/store/chunk_state.h"
+#include "ps/store/checks.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
 #include "ps/store/versions.h"
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
-
-/* Returns true if the member may send; otherwise *answer contains the reason. */
-static bool check_sender(struct store *s, const struct net_frame_head *head,
-                         struct store_answer *answer)
-{
-    if (head->generation != s->cfg.generation) {
-        answer->kind = PIECE_REBASE;
-        return false;
-    }
-    if (head->member >= (uint32_t)s->n_members) {
-        answer_refuse(answer, "member %" PRIu32 " is out of range: the job has %d members",
-                      head->member, s->n_members);
-        return false;
-    }
-    uint64_t known = atomic_load(&s->incarnation[head->member]);
-    if (known == 0) {
-        answer_refuse(answer, "member %" PRIu32 " has not joined", head->member);
-        return false;
-    }
-    if (head->incarnation != known) {
-        answer_refuse(answer, "another process has joined as this worker");
-        answer->replaced = 1;
-        return false;
-    }
-    return true;
-}
-
-/* Returns the dtype that the payload of this piece must have. */
-static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *c,
-                               const struct net_piece *piece)
-{
-    if (piece->kind == PIECE_PUSH)
-        return c->sum.dtype;
-    int whole = piece->kind != PIECE_PULL || dtype_block(c->version_dtype) > 1;
-    return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
-}
-
-/* Returns true if the piece may have its marks of missing gradients, which are copied to
- * `lacking`, or has no marks; otherwise *answer contains the reason. */
-static bool check_lacking(const struct store *s, const struct chunk_state *c,
-                          const struct net_piece *piece, uint8_t lacking[LACKING_MAX_BYTES],
-                          struct store_answer *answer)
-{
-    size_t bytes = piece->lacking.bytes;
-    bool fits = bytes == lacking_bytes(c->n_params) && bytes <= LACKING_MAX_BYTES;
-    if (bytes == 0)
-        return true;
-    if (fits)
-        payload_copy(&piece->lacking, lacking);
-    if (!fits || !lacking_is_valid(lacking, c->n_params))
-        answer_refuse(answer,
-                      "chunk %" PRIu32 ": the marks of missing gradients do not fit %d parameters",
-                      piece->chunk, c->n_params);
-    else if (piece->kind != PIECE_PUSH || piece->weight == 0)
-        answer_refuse(answer,
-                      "chunk %" PRIu32 ": only a PUSH with a weight marks missing gradients",
-                      piece->chunk);
-    else if (c->param->rule == PARAM_AVERAGE && !net_param_is_frozen(c->param))
-        answer_refuse(answer, "chunk %" PRIu32 ": '%.60s' is a statistic, which has no gradient",
-                      piece->chunk, c->param->name);
-    else if (s->cfg.outer)
-        answer_refuse(
-            answer, "chunk %" PRIu32 ": a region needs a gradient for every parameter: push zeros",
-            piece->chunk);
-    return answer->kind == PIECE_NONE;
-}
-
-/* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason.
- * lacking: the piece's marks of missing gradients; NULL: none. */
-static bool check_content(const struct store *s, const struct chunk_state *c,
-                          const struct net_piece *piece, const uint8_t *lacking,
-                          struct store_answer *answer)
-{
-    enum dtype dtype = wanted_dtype(s, c, piece);
-    const char *no_rate = job_rates_step_problem(&s->job, s->cfg.outer != NULL);
-    bool lacks_all = lacking && lacking_all(lacking, c->n_params);
-    bool is_empty = piece->kind == PIECE_PUSH && (piece->weight == 0 || lacks_all);
-    bool pulls = piece->kind == PIECE_PULL || piece->kind == PIECE_PULL_AVERAGE;
-    size_t want = pulls || is_empty ? 0 : dtype_bytes(dtype, c->n);
-    if (!pulls && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
-        answer_refuse(answer, "unknown kind of piece: %d; there are push, pull and init",
-                      (int)piece->kind);
-    else if (piece->dtype != dtype)
-        answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
-                      (int)piece->dtype, dtype_name(dtype));
-    else if (piece->payload.bytes != want)
-        answer_refuse(answer, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
-                      piece->payload.bytes, want);
-    else if (piece->step > INT64_MAX)
-        answer_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
-                      piece->step);
-    else if (piece->kind == PIECE_PULL_AVERAGE && s->job.optim.ema_decay <= 0)
-        answer_refuse(answer, "chunk %" PRIu32 ": the job has no averages (ema_decay)",
-                      piece->chunk);
-    else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
-             /* not a positive normal number, by which the mean could be divided */
-             !(isnormal(piece->weight) && piece->weight > 0))
-        answer_refuse(answer, "chunk %" PRIu32 ": weight %g must be 0, or finite and at least %g",
-                      piece->chunk, (double)piece->weight, (double)FLT_MIN);
-    else if (piece->kind == PIECE_PUSH && !optim_factor_ok(piece_rate(piece)))
-        answer_refuse(answer,
-                      "chunk %" PRIu32 ": factor %g of the learning rate must be 0 or above",
-                      piece->chunk, (double)piece_rate(piece));
-    else if (piece->kind == PIECE_PUSH && no_rate && piece_rate(piece) != 1)
-        answer_refuse(answer, "chunk %" PRIu32 ": %s", piece->chunk, no_rate);
-    else if (piece->weight != 0 && piece->kind == PIECE_PUSH &&
-             !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
-        answer_refuse(answer,
-                      "chunk %" PRIu32 " is not due at step %" PRIu64 ": its weight must be 0",
-                      piece->chunk, piece->step);
-    else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
-        answer_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);
-    return answer->kind == PIECE_NONE;
-}
-
-/* Returns true if a payload that fits the chunk is 0 where the piece lacks a gradient; otherwise
- * *answer contains the reason. */
-static bool check_zeros(const struct store *s, const struct chunk_state *c,
-                        const struct net_piece *piece, const uint8_t *lacking,
-                        struct store_answer *answer)
-{
-    if (!lacking || piece->payload.bytes == 0)
-        return true;
-    int k = lacking_first_filled(s->cfg.chunks, c->chunk, lacking, &piece->payload, piece->dtype);
-    if (k >= 0)
-        answer_refuse(answer,
-                      "chunk %" PRIu32
-                      ": the gradient of '%.60s' is marked as missing, but is not 0 in the payload",
-                      piece->chunk, c->param[k].name);
-    return k < 0;
-}
-
-/* Returns the chunk of the piece, and copies the piece's marks of missing gradients to
- * `lacking`, if the piece fits the chunk and its sender may send. Otherwise returns NULL, and
- * *answer contains the reason. */
-static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
-                                          const struct net_piece *piece,
-                                          uint8_t lacking[LACKING_MAX_BYTES],
-                                          struct store_answer *answer)
-{
-    if (!check_sender(s, head, answer))
-        return NULL;
-    if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
-        answer_refuse(answer, "chunk %" PRIu32 " is out of range: the model has %d chunks",
-                      piece->chunk, s->cfg.chunks->n_chunks);
-        return NULL;
-    }
-    if (s->shelf_of[piece->chunk] < 0) {
-        answer->kind = PIECE_WRONG_SHARD;
-        return NULL;
-    }
-    struct chunk_state *c = &s->owned[s->shelf_of[piece->chunk]];
-    if (!check_lacking(s, c, piece, lacking, answer))
-        return NULL;
-    const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
-    return check_content(s, c, piece, marks, answer) ? c : NULL;
-}
 
 static void answer_present(const struct store *s, struct chunk_state *c, const struct arrival *a,
                            enum piece_kind kind, struct store_answer *answer)
@@ -431,7 +271,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     uint8_t lacking[LACKING_MAX_BYTES];
     const struct arrival a = {head, piece, piece->lacking.bytes ? lacking : NULL, from, now_ns};
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
-    struct chunk_state *c = validate_piece(s, head, piece, lacking, answer);
+    struct chunk_state *c = check_piece(s, head, piece, lacking, answer);
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
