@@ -78,17 +78,17 @@ enum status handover_take(struct store *s, int chunk, int64_t step, struct hando
         return ST_NOT_FOUND;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
     struct handover_chunk t = {.version = -1};
+    struct chunk_version held;
     enum status st = ST_RANGE;
     pthread_mutex_lock(&c->lock);
     int64_t number = s->lockstep && step >= 0 ? step : c->version;
-    const struct chunk_version *v = version_find(c, number);
-    if (v)
+    if (version_is_kept(c, number))
         st = chunk == 0 ? take_samples(s, &t) : ST_OK;
-    if (st == ST_OK) {
+    if (st == ST_OK && version_hold(c, number, &held)) {
         t.version = number;
-        t.value = buf_ref(v->value);
-        t.slots = v->slots ? buf_ref(v->slots) : NULL;
-        t.idle = v->idle ? buf_ref(v->idle) : NULL;
+        t.value = held.value;
+        t.slots = held.slots;
+        t.idle = held.idle;
         *out = t;
     }
     pthread_mutex_unlock(&c->lock);

@@ -168,12 +168,12 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
 {
     int64_t number = (int64_t)a->piece->step - 1; /* requested version; -1: the newest */
     if (number < 0 && s->lockstep && answer_withholds_last(s, c->version))
-        number = version_find(c, c->version - 1) ? c->version - 1 : c->version;
+        number = version_is_kept(c, c->version - 1) ? c->version - 1 : c->version;
     if (c->version < 0 || number > c->version || answer_withholds_last(s, number)) {
         await_version(c, a, number > 0 ? number : 0, a->piece->dtype); /* the first version is 0 */
         return;
     }
-    if (s->job.sync_mode != JOB_SYNC || number < 0 || !version_find(c, number))
+    if (s->job.sync_mode != JOB_SYNC || number < 0 || !version_is_kept(c, number))
         number = c->version;
     answer->kind = PIECE_VERSION;
     answer_set_version(s, c, number, a->piece->dtype, answer);

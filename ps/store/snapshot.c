@@ -55,17 +55,21 @@ void snapshot_destroy(struct snapshot *s)
     free(s);
 }
 
-/* Holds version `number` of the chunk. The caller holds the chunk's lock. */
-static void hold(struct snapshot *s, const struct chunk_state *c, const struct chunk_version *v,
-                 int64_t number)
+/* Holds version `number` of the chunk. Returns false if the chunk does not keep that version. The
+ * caller holds the chunk's lock. */
+static bool hold(struct snapshot *s, const struct chunk_state *c, int64_t number)
 {
     struct snapshot_chunk *to = &s->chunk[c->shelf];
+    struct chunk_version held;
+    if (!version_hold(c, number, &held))
+        return false;
     to->version = number;
-    to->value = buf_ref(v->value);
-    to->slots = v->slots ? buf_ref(v->slots) : NULL;
-    to->idle = v->idle ? buf_ref(v->idle) : NULL;
+    to->value = held.value;
+    to->slots = held.slots;
+    to->idle = held.idle;
     if (to->samples)
         to->n_samples = ps_samples_list(s->store->samples, to->samples);
+    return true;
 }
 
 static void count_down(struct snapshot *s)
@@ -80,7 +84,7 @@ void snapshot_chunk_changed(struct chunk_state *c)
     if (c->version < s->step)
         return;
     c->snapshot = NULL;
-    hold(s, c, &c->present, c->version);
+    hold(s, c, c->version);
     count_down(s);
 }
 
@@ -89,15 +93,13 @@ void snapshot_chunk_changed(struct chunk_state *c)
 static bool take_or_await(struct snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
-    const struct chunk_version *v = version_find(c, number);
+    bool held = hold(s, c, number);
     int comes = c->version < s->step && !c->is_stopped && s->step <= s->store->job.train_steps;
-    if (v) {
-        hold(s, c, v, number);
+    if (held)
         count_down(s);
-    } else if (comes) {
+    else if (comes)
         c->snapshot = s;
-    }
-    return v || comes;
+    return held || comes;
 }
 
 enum status snapshot_begin(struct snapshot *s, int64_t step)

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "net/wire/fragments.h"
 #include "ps/store/answers.h"
-#include "ps/store/chunk_state.h"
+#include "ps/store/versions.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,10 +173,7 @@ done:
 void store_empty_chunk(const struct store *s, struct chunk_state *c)
 {
     aggregate_free(&c->sum);
-    chunk_version_drop(&c->present);
-    chunk_version_drop(&c->previous);
-    chunk_version_drop(&c->next);
-    c->pending = CHUNK_PENDING_NONE;
+    version_drop_all(c);
     for (int m = 0; c->waiters && m < s->n_members; m++) {
         buf_unref(c->waiters[m].base);
         c->waiters[m].base = NULL;

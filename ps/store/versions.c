@@ -20,6 +20,30 @@ const struct chunk_version *version_find(const struct chunk_state *c, int64_t nu
     return v && v->value ? v : NULL; /* the first version after a restore has no predecessor */
 }
 
+bool version_is_kept(const struct chunk_state *c, int64_t number)
+{
+    return version_find(c, number) != NULL;
+}
+
+bool version_hold(const struct chunk_state *c, int64_t number, struct chunk_version *out)
+{
+    const struct chunk_version *v = version_find(c, number);
+    if (!v)
+        return false;
+    *out = (struct chunk_version){.value = buf_ref(v->value),
+                                  .slots = v->slots ? buf_ref(v->slots) : NULL,
+                                  .idle = v->idle ? buf_ref(v->idle) : NULL};
+    return true;
+}
+
+void version_drop_all(struct chunk_state *c)
+{
+    chunk_version_drop(&c->present);
+    chunk_version_drop(&c->previous);
+    chunk_version_drop(&c->next);
+    c->pending = CHUNK_PENDING_NONE;
+}
+
 /* Provides the buffer of the next version's slots: in lockstep the buffer of the previous version,
  * which ends then; in other modes that of the present version, which is overwritten. If another
  * reader holds that buffer, a new one is allocated. */

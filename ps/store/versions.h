@@ -41,5 +41,11 @@ enum status version_reserve(struct store *s, const struct chunk_state *c, struct
 void version_encode(const struct chunk_state *c, struct chunk_version *v);
 /* Returns the kept version with this number, or NULL. */
 const struct chunk_version *version_find(const struct chunk_state *c, int64_t number);
+bool version_is_kept(const struct chunk_state *c, int64_t number);
+/* Sets *out to new references to the value, slots and counts of the kept version with this number;
+ * chunk_version_drop ends them. Returns false if the version is not kept. */
+bool version_hold(const struct chunk_state *c, int64_t number, struct chunk_version *out);
+/* Releases all versions of a chunk, which makes no further ones. */
+void version_drop_all(struct chunk_state *c);
 
 #endif
