@@ -7,6 +7,7 @@
 #include "kernels/vector/digest.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
+#include "kernels/vector/optim_rows.h"
 #include "kernels/vector/vector.h"
 #include "tests/check.h"
 #include "tests/skip.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
+enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS, DIM = 1019 };
 
 #define LOOPS(X)                                                                                   \
     X(vector_scale)                                                                                \
@@ -29,6 +30,8 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(optim_run)                                                                                   \
     X(optim_average)                                                                               \
     X(optim_change)                                                                                \
+    X(optim_rows_begin)                                                                            \
+    X(optim_rows_run)                                                                              \
     X(dtype_encode)                                                                                \
     X(dtype_encode_residual)                                                                       \
     X(dtype_decode)
@@ -51,6 +54,8 @@ struct work {
     uint64_t digest;
     float new_[N_OPTIMIZERS][N], slots[N_OPTIMIZERS][2 * N];
     struct optim_step step[N_OPTIMIZERS];
+    struct optim_rows_step row_step[OPTIM_ROWS_N_KINDS];
+    float row[OPTIM_ROWS_N_KINDS][DIM], row_slots[OPTIM_ROWS_N_KINDS][2 * DIM];
     float any[N]; /* any bits at all */
     uint16_t codes[DTYPE_N_KINDS][2 * N];
     float decoded[DTYPE_N_KINDS][2 * N], residual[DTYPE_N_KINDS][N];
@@ -109,6 +114,25 @@ static void run_optimizer(const struct form *f, struct work *w, int k)
     f->optim_run(&w->step[k], &run);
 }
 
+static void run_row_optimizer(const struct form *f, struct work *w, int k)
+{
+    struct optim_rows_config cfg;
+    optim_rows_defaults((enum optim_rows_kind)k, &cfg);
+    cfg.l1 = 0.2f;
+    memcpy(w->row_slots[k], w->slots[0], DIM * sizeof(float));
+    memcpy(w->row_slots[k] + DIM, w->slots[0], DIM * sizeof(float));
+    f->optim_rows_begin(&cfg, 7, &w->row_step[k]);
+    f->optim_rows_run(&w->row_step[k], &(struct optim_run){.n = DIM,
+                                                           .sum = w->sum,
+                                                           .weight = 0.75f,
+                                                           .scale = 0.37f,
+                                                           .old = w->old,
+                                                           .slots = w->row_slots[k],
+                                                           .new_slots = w->row_slots[k],
+                                                           .slot_stride = DIM,
+                                                           .new_ = w->row[k]});
+}
+
 static void run(const struct form *f, struct work *w)
 {
     fill(w);
@@ -123,6 +147,8 @@ static void run(const struct form *f, struct work *w)
     f->optim_change(0.9f, N, w->old, w->sum, w->change[1]);
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
+    for (int k = 0; k < OPTIM_ROWS_N_KINDS; k++)
+        run_row_optimizer(f, w, k);
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
         if (dtype_block((enum dtype)d) > 1) { /* infinities and NaNs have no guaranteed bits */
             memcpy(w->residual[d], w->old, sizeof w->old);
@@ -153,6 +179,12 @@ static void compare(const char *march, const struct work *a, const struct work *
         SAME(step[k]);
         SAME(new_[k]);
         SAME(slots[k]);
+    }
+    for (int k = 0; k < OPTIM_ROWS_N_KINDS; k++) {
+        print_message(", rows: %s", optim_rows_name((enum optim_rows_kind)k));
+        SAME(row_step[k]);
+        SAME(row[k]);
+        SAME(row_slots[k]);
     }
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
         print_message(", %s", dtype_name((enum dtype)d));
