@@ -79,15 +79,16 @@ void fault_job_end(struct fault_job *j)
     for (int p = 0; p < FAULT_MAX_PLANS; p++)
         if (j->plan[p] != NULL)
             tested->plan_destroy(j->plan[p]);
-    if (j->data != NULL)
-        tested->data_destroy(j->data);
+    for (int d = 0; d < 2; d++)
+        if (j->data[d] != NULL)
+            tested->data_destroy(j->data[d]);
     if (j->group != NULL)
         tested->group_destroy(j->group);
     if (j->limited)
         assert_int_equal(tested->set_memory(1, 0, 0), ST_OK);
     memset(j->plan, 0, sizeof j->plan);
+    memset(j->data, 0, sizeof j->data);
     j->limited = 0;
-    j->data = NULL;
     j->group = NULL;
 }
 
@@ -325,9 +326,9 @@ enum status fault_work_items(struct fault_job *j)
     uint32_t item[FAULT_BATCH] = {3, 7, 0, 5};
     TRY(tested->device_info(0, &info));
     TRY(plan_create(j, &cfg, 0));
-    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data));
+    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data[0]));
     for (int n = FAULT_BATCH; n > FAULT_BATCH - 2; n--) {
-        TRY(tested->set_items(j->plan[0], j->data, item, NULL, n));
+        TRY(tested->set_items(j->plan[0], j->data[0], item, NULL, n));
         TRY(forwards(j, 0, 1));
         TRY(backwards(j, 0));
         TRY(result(j, 0));
@@ -362,25 +363,25 @@ done:
     return st;
 }
 
-enum status fault_work_inside(struct fault_job *j)
+/* Trains on the device, with plan 0 and its `n_peers` peers. */
+static enum status train_inside(struct fault_job *j, const struct resident_peer *peers, int n_peers)
 {
     enum status st = ST_OK;
-    struct backend_plan_config cfg = config(j);
     float keep[REFERENCE_MAX_PARAMS];
     uint32_t item[FAULT_ITEMS];
     struct resident_result result;
+    struct resident_config cfg = {.data = j->data[0],
+                                  .keep = keep,
+                                  .stride = FAULT_BATCH * (1 + (uint64_t)n_peers),
+                                  .graphs = 1,
+                                  .peers = peers,
+                                  .n_peers = n_peers};
     for (int k = 0; k < REFERENCE_MAX_PARAMS; k++)
         keep[k] = -1.0f;
     for (uint32_t k = 0; k < FAULT_ITEMS; k++)
         item[k] = (k * 3) % FAULT_ITEMS;
-    TRY(tested->plan_create(&cfg, &j->plan[0]));
-    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data));
-    for (int k = 0; k < j->r->n_params; k++)
-        TRY(tested->load_param(j->plan[0], k));
-    struct resident_config resident = {
-        .data = j->data, .keep = keep, .stride = FAULT_BATCH, .graphs = 1};
-    optim_defaults(OPTIM_ADAM, &resident.optim);
-    TRY(tested->resident->begin(j->plan[0], &resident));
+    optim_defaults(OPTIM_ADAM, &cfg.optim);
+    TRY(tested->resident->begin(j->plan[0], &cfg));
     for (uint64_t k = 0; k < 2; k++)
         TRY(tested->resident->order(j->plan[0], k, item));
     for (int k = 0; k < 2; k++) {
@@ -392,6 +393,19 @@ enum status fault_work_inside(struct fault_job *j)
         TRY(tested->resident->read_param(j->plan[0], k, j->params[k]));
         note(j, j->params[k], (size_t)j->r->param_elems[k]);
     }
+done:
+    return st;
+}
+
+enum status fault_work_inside(struct fault_job *j)
+{
+    enum status st = ST_OK;
+    struct backend_plan_config cfg = config(j);
+    TRY(tested->plan_create(&cfg, &j->plan[0]));
+    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data[0]));
+    for (int k = 0; k < j->r->n_params; k++)
+        TRY(tested->load_param(j->plan[0], k));
+    TRY(train_inside(j, NULL, 0));
 done:
     return st;
 }
@@ -467,13 +481,13 @@ enum status fault_work_ends(struct fault_job *j)
     fault_set(0);
     TRY(plan_create(j, &cfg, 1));
     TRY(plan_create(j, &cfg, 0));
-    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data));
+    TRY(tested->data_create(0, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data[0]));
     TRY(tested->finish(j->plan[1]));
     fault_set(j->fault);
     tested->plan_destroy(j->plan[1]);
-    tested->data_destroy(j->data);
+    tested->data_destroy(j->data[0]);
     j->plan[1] = NULL;
-    j->data = NULL;
+    j->data[0] = NULL;
     TRY(input_set(j, j->plan[0], 0, FAULT_BATCH));
     TRY(forwards(j, 0, 1));
     TRY(result(j, 0));
@@ -515,6 +529,28 @@ enum status fault_work_group_host(struct fault_job *j)
     setenv("WEIR_EMULATED_NCCL", "absent", 1);
     enum status st = fault_work_group(j);
     unsetenv("WEIR_EMULATED_NCCL");
+    return st;
+}
+
+enum status fault_work_cards(struct fault_job *j)
+{
+    enum status st = ST_OK;
+    j->may_go_on = 1;
+    fault_set(0);
+    TRY(group_create(j, 2));
+    fault_set(j->fault);
+    for (int p = 0; p < 2; p++) {
+        struct backend_plan_config cfg = config(j);
+        cfg.group = j->group;
+        cfg.rank = cfg.device = p;
+        TRY(tested->plan_create(&cfg, &j->plan[p]));
+        TRY(tested->data_create(p, j->images, j->labels, FAULT_ITEMS, FAULT_PIXELS, &j->data[p]));
+        for (int k = 0; k < j->r->n_params; k++)
+            TRY(tested->load_param(j->plan[p], k));
+    }
+    struct resident_peer peer = {j->plan[1], j->data[1], FAULT_BATCH};
+    TRY(train_inside(j, &peer, 1));
+done:
     return st;
 }
 

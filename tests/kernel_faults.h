@@ -24,7 +24,7 @@ struct fault_job {
     uint8_t images[FAULT_ITEMS * FAULT_PIXELS], labels[FAULT_ITEMS];
     struct plan *plan[FAULT_MAX_PLANS];
     struct backend_group *group;
-    struct backend_data *data;
+    struct backend_data *data[2]; /* a data set for each card; NULL: not needed */
     float result[FAULT_MAX_RESULTS];
     size_t n_results, end[FAULT_MAX_NOTES]; /* end of each recorded array */
     int n_notes;
@@ -70,6 +70,8 @@ enum status fault_work_ends(struct fault_job *j);
  * The calls that create the group do not fail. */
 enum status fault_work_group(struct fault_job *j);
 enum status fault_work_group_host(struct fault_job *j);
+/* Runs steps that stay on two cards. The calls that create the group do not fail. */
+enum status fault_work_cards(struct fault_job *j);
 /* Runs the first half of the layers on one card, the second half on another. */
 enum status fault_work_split(struct fault_job *j);
 /* Runs steps, then an evaluation, with floats as samples and targets, and another loss. */

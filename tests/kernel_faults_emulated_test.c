@@ -249,6 +249,13 @@ static void test_group_on_the_host(void **state)
     check_work(fault_build_words, fault_work_group_host, 200);
 }
 
+static void test_cards(void **state)
+{
+    if (!WEIR_TEST_NCCL)
+        skip_because("this build has no NCCL");
+    check_work(fault_build_words, fault_work_cards, 200);
+}
+
 static void test_trial_of_nccl(void **state)
 {
     if (!WEIR_TEST_NCCL)
@@ -293,7 +300,7 @@ int main(int argc, char **argv)
     int n_wrong =
         RUN_TESTS(test_trial_of_nccl, test_ends, test_reserved, test_items, test_tf32, test_bf16,
                   test_floats, test_steps_from_outside, test_steps_inside, test_updates,
-                  test_copies, test_split, test_group, test_group_on_the_host);
+                  test_copies, test_split, test_group, test_group_on_the_host, test_cards);
     if (n_wrong == 0 && n_all == 0 && getenv("WEIR_TEST_FAULTS") != NULL) {
         fprintf(stderr, "no call failed: nothing was tested\n");
         return 1;

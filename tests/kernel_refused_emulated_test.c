@@ -2,6 +2,7 @@
  * with its own status and a log line that names the fault. Afterwards no memory of a card may be
  * missing. Needs the emulation (tests/emulation). Argument: the folder of its library. */
 #include "kernels/backend.h"
+#include "kernels/device_updates.h"
 #include "kernels/parts.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
@@ -342,6 +343,43 @@ static void test_items(void **state)
     bench_destroy(b);
 }
 
+/* Updates on the device need a training plan of a whole network, outside a group, with gradients of
+ * floats. Each plan below lacks one of these. */
+static void test_updates(void **state)
+{
+    struct bench *b = bench_create();
+    struct backend_plan_config whole = b->cfg;
+    uint8_t mine[REFERENCE_MAX_LAYERS];
+    uint16_t *grads16[REFERENCE_MAX_PARAMS];
+    float keep[REFERENCE_MAX_PARAMS], weight = 1;
+    int device = 0;
+    struct backend_group_config one = {.n = 1, .device = &device, .weight = &weight};
+    struct backend_group *group;
+    struct device_updates_config updates = {.keep = keep, .weight = BATCH};
+    optim_defaults(OPTIM_SGD, &updates.optim);
+    memset(mine, 1, sizeof mine);
+    for (int k = 0; k < REFERENCE_MAX_PARAMS; k++) {
+        keep[k] = -1;
+        grads16[k] = (uint16_t *)b->grads[k];
+    }
+    assert_int_equal(backend->group_create(&one, &group), ST_OK);
+    for (int k = 0; k < 4; k++) {
+        b->cfg = whole;
+        b->cfg.inference_only = k == 0;
+        b->cfg.mine = k == 1 ? mine : NULL;
+        b->cfg.group = k == 2 ? group : NULL;
+        b->cfg.grads16 = k == 3 ? grads16 : NULL;
+        b->cfg.grads_dtype = k == 3 ? DTYPE_BF16 : DTYPE_F32;
+        plan_create(b);
+        assert_int_equal(CAPTURE(backend->updates->begin(b->plan, &updates)), ST_UNSUPPORTED);
+        assert_said("updates on the device need a training plan of a whole network");
+        backend->plan_destroy(b->plan);
+        b->plan = NULL;
+    }
+    backend->group_destroy(group);
+    bench_destroy(b);
+}
+
 /* Only the first call that fails on a lost card logs it. */
 static void test_lost_card(void **state)
 {
@@ -370,5 +408,5 @@ int main(int argc, char **argv)
         return 1;
     return RUN_TESTS(test_empty, test_device, test_precision, test_group, test_shapes, test_rate,
                      test_shared_parameter, test_no_algorithm, test_memory, test_steps, test_items,
-                     test_lost_card);
+                     test_updates, test_lost_card);
 }

@@ -125,12 +125,17 @@ static void bench_destroy(struct bench *b)
 
 /* ---- steps from outside ---- */
 
+static void grad_weigh(struct bench *b, int k)
+{
+    for (int64_t j = 0; j < b->r->param_elems[k]; j++)
+        b->grads[k][j] *= (float)BATCH;
+}
+
+/* Updates a parameter with its weighed gradient. */
 static void update(struct bench *b, const struct optim_config *optim, uint64_t step, int k)
 {
     size_t n = (size_t)b->r->param_elems[k];
     float scale = (float)(1.0 / (double)BATCH), *p = b->params[k], *g = b->grads[k];
-    for (size_t j = 0; j < n; j++)
-        g[j] *= (float)BATCH;
     if (b->keep[k] >= 0)
         optim_average(b->keep[k], n, g, scale, p, p);
     else
@@ -154,12 +159,20 @@ static void compute_outside(struct bench *b, uint64_t step)
         assert_int_equal(backend->backward(b->plan, i), ST_OK);
 }
 
-/* Waits for the step, and updates the parameters on the host. */
-static void update_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+/* Waits for the step's result and its gradients. */
+static void wait_outside(struct bench *b)
 {
     assert_int_equal(backend->result(b->plan, &b->loss, &b->n_correct), ST_OK);
     for (int i = b->r->n_layers - 1; i >= 0 && backend->wait_grads != NULL; i--)
         assert_int_equal(backend->wait_grads(b->plan, i), ST_OK);
+    for (int k = 0; k < b->r->n_params; k++)
+        grad_weigh(b, k);
+}
+
+/* Waits for the step, and updates the parameters on the host. */
+static void update_outside(struct bench *b, const struct optim_config *optim, uint64_t step)
+{
+    wait_outside(b);
     for (int k = 0; k < b->r->n_params; k++)
         update(b, optim, step, k);
 }
@@ -304,6 +317,24 @@ static void train_twice(struct bench *b, const struct optim_config *optim, uint6
         free(before[k]);
 }
 
+/* Queues updates with the gradients of one step, without a wait between them. */
+static void updates_in_a_row(struct bench *b, const struct optim_config *optim, uint64_t n)
+{
+    struct device_updates_config cfg = {.optim = *optim, .keep = b->keep, .weight = BATCH};
+    assert_int_equal(backend->updates->begin(b->plan, &cfg), ST_OK);
+    load_all(b);
+    compute_outside(b, 0);
+    for (uint64_t step = 1; step <= n; step++)
+        assert_int_equal(backend->updates->run(b->plan, step), ST_OK);
+    grads_fetch(b);
+    wait_outside(b);
+    for (uint64_t step = 0; step < n; step++)
+        for (int k = 0; k < b->r->n_params; k++)
+            update(b, optim, step, k);
+    digests_compare(b, b->params, "in a row", n);
+    backend->updates->end(b->plan);
+}
+
 /* ---- tests ---- */
 
 static void compare(const char *what, const struct bench *a, const struct bench *b, int exact)
@@ -373,6 +404,18 @@ static void test_updates_have_the_bits_of_the_host(void **state)
         step_outside(b, &optim, 3); /* backward copies gradients again */
         bench_destroy(b);
     }
+}
+
+/* Each update has scalars of its own, which no later update overwrites too early. */
+static void test_updates_in_a_row(void **state)
+{
+    struct optim_config optim;
+    if (backend->updates == NULL)
+        skip_because("backend '%s' does not update parameters between steps", backend->name);
+    optim_defaults(OPTIM_ADAM, &optim);
+    struct bench *b = bench_create(0);
+    updates_in_a_row(b, &optim, 2 * DEVICE_UPDATES_KEPT + 1);
+    bench_destroy(b);
 }
 
 static void test_runs_are_bit_identical(void **state)
@@ -534,9 +577,10 @@ int main(int argc, char **argv)
     if (is_emulated && !emulation_open(dir))
         return 1;
     tuning = test_tuning();
-    int status = RUN_TESTS(test_steps_are_those_from_outside,
-                           test_updates_have_the_bits_of_the_host, test_runs_are_bit_identical,
-                           test_what_does_not_fit, test_what_is_wrong_is_refused);
+    int status =
+        RUN_TESTS(test_steps_are_those_from_outside, test_updates_have_the_bits_of_the_host,
+                  test_updates_in_a_row, test_runs_are_bit_identical, test_what_does_not_fit,
+                  test_what_is_wrong_is_refused);
     if (is_emulated && status == 0)
         status = RUN_TESTS(test_without_capture, test_many_steps_are_one_launch);
     return status;
