@@ -23,8 +23,9 @@ bool manifest_progress_add(json_t *root, const struct checkpoint_progress *p)
         failed |= json_array_append_new(servers, json_string(p->servers.addr[i])) != 0;
     for (int i = 0; i < p->n_contributed; i++)
         failed |= json_array_append_new(contributed,
-                                        json_pack("[i, I]", p->contributed[i].member,
-                                                  (json_int_t)p->contributed[i].version)) != 0;
+                                        json_pack("[i, I, I]", p->contributed[i].member,
+                                                  (json_int_t)p->contributed[i].version,
+                                                  (json_int_t)p->contributed[i].generation)) != 0;
     failed |= p->parent.known && !add_parent(root, &p->parent);
     if (p->n_contributed)
         failed |= json_object_set(root, "contributed", contributed) != 0;
@@ -75,7 +76,8 @@ static enum status servers_from_json(const json_t *list, struct hosts *servers)
     return ST_OK;
 }
 
-/* Reads pairs of a member's index and a version; NULL if no member has contributed. */
+/* Reads a member's index, a version and its generation, which older files lack, for each entry of
+ * the list; NULL if no member has contributed. */
 static enum status contributed_from_json(const json_t *list, int64_t step,
                                          struct checkpoint_progress *p)
 {
@@ -89,10 +91,11 @@ static enum status contributed_from_json(const json_t *list, int64_t step,
         const json_t *o = json_array_get(list, i);
         json_int_t member = json_integer_value(json_array_get(o, 0));
         json_int_t version = json_integer_value(json_array_get(o, 1));
+        json_int_t generation = json_integer_value(json_array_get(o, 2));
         if (!json_is_integer(json_array_get(o, 0)) || member >= JOB_MAX_WORKERS || version < 1 ||
-            version > step || member < (i ? p->contributed[i - 1].member + 1 : 0))
+            version > step || generation < 0 || member < (i ? p->contributed[i - 1].member + 1 : 0))
             return ST_CORRUPT;
-        p->contributed[i] = (struct net_contribution){(int)member, version};
+        p->contributed[i] = (struct net_contribution){(int)member, version, (uint64_t)generation};
     }
     p->n_contributed = (int)n;
     return ST_OK;

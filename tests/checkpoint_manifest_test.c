@@ -46,12 +46,12 @@ static enum status through(struct net_job *out)
 
 static void contributions_are_kept(void **state)
 {
-    static const struct net_contribution bad[] = {
-        {-1, 2}, {0, 2}, {JOB_MAX_WORKERS, 2}, {4, 0}, {4, 4}};
+    static const struct net_contribution bad[] = {{-1, 2, 1}, {0, 2, 1}, {JOB_MAX_WORKERS, 2, 1},
+                                                  {4, 0, 1},  {4, 4, 1}, {4, 2, UINT64_MAX}};
     struct safetensors_written file = {0};
     int member[] = {0, 1};
     char *server[] = {"a:1"};
-    struct net_contribution by[] = {{0, 3}, {4, 2}};
+    struct net_contribution by[] = {{0, 3, 1000001}, {4, 2, 0}};
     struct checkpoint_manifest *read = NULL;
     struct checkpoint_manifest m = {
         .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
@@ -71,7 +71,8 @@ static void contributions_are_kept(void **state)
     assert_int_equal(read->progress.parent.slots_since, 3);
     for (int i = 0; i < 2; i++)
         assert_true(read->progress.contributed[i].member == by[i].member &&
-                    read->progress.contributed[i].version == by[i].version);
+                    read->progress.contributed[i].version == by[i].version &&
+                    read->progress.contributed[i].generation == by[i].generation);
     checkpoint_manifest_free(read);
     m.progress.parent.version = -1;
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);

@@ -323,6 +323,7 @@ static struct net_join_reply good_reply(void)
                   .region = 2,
                   .n_regions = 3,
                   .contributed = 119,
+                  .contributed_in = 5000002,
                   .rounding = {3, {0x81, 0, 7}}},
         .servers = {2, servers},
     };
@@ -350,6 +351,7 @@ static void replies_contain_the_place(void **state)
     assert_int_equal(got.place.region, 2);
     assert_int_equal(got.place.n_regions, 3);
     assert_int_equal(got.place.contributed, 119);
+    assert_int_equal(got.place.contributed_in, 5000002);
     assert_int_equal(got.place.rounding.n_bytes, 3);
     assert_memory_equal(got.place.rounding.bits, reply.place.rounding.bits, 3);
     assert_true(net_place_sample(&got.place, net_place_position(&got.place, 10, 121)) ==

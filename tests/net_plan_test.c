@@ -13,7 +13,7 @@ enum { N_CHUNKS = 3 };
 static int members[] = {0, 2, 5}, shard[] = {1, 0, 1}, held_by[] = {0, 0, 2};
 static char *servers[] = {"10.0.0.7:2221", "ps1.example:2221"};
 static char *holders[] = {"10.0.0.7:2221", "ps1.example:2221", "[::1]:2223"};
-static struct net_contribution contributed[] = {{0, 120}, {3, 40}, {5, 119}};
+static struct net_contribution contributed[] = {{0, 120, 8}, {3, 40, 2}, {5, 119, 7}};
 static struct chunks *chunks;
 
 static int set_up(void **state)
@@ -99,14 +99,18 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
     for (int i = 0; i < a->n_contributed; i++) {
         assert_int_equal(a->contributed[i].member, b->contributed[i].member);
         assert_int_equal(a->contributed[i].version, b->contributed[i].version);
+        assert_int_equal(a->contributed[i].generation, b->contributed[i].generation);
     }
 }
 
 static void plan_contains_contributions(void **state)
 {
-    static const struct net_contribution at_122[] = {{0, 122}, {2, 122}, {3, 40}, {5, 122}},
-                                         at_120[] = {{0, 120}, {3, 40}, {5, 119}},
-                                         at_39[] = {{0, 39}, {3, 39}, {5, 39}};
+    static const struct net_contribution at_122[] = {{0, 122, 9},
+                                                     {2, 122, 9},
+                                                     {3, 40, 2},
+                                                     {5, 122, 9}},
+                                         at_120[] = {{0, 120, 8}, {3, 40, 2}, {5, 119, 7}},
+                                         at_39[] = {{0, 39, 8}, {3, 39, 2}, {5, 39, 7}};
     const struct net_contribution *const want[] = {at_122, at_120, at_39};
     const int64_t steps[] = {122, 120, 39};
     const int most[] = {4, 3, 3};
@@ -120,14 +124,18 @@ static void plan_contains_contributions(void **state)
         for (int k = 0; k < n; k++) {
             assert_int_equal(list[k].member, want[i][k].member);
             assert_int_equal(list[k].version, want[i][k].version);
-            assert_int_equal(net_plan_contributed(&p, list[k].member, steps[i]), list[k].version);
+            struct net_contribution c = net_plan_contributed(&p, list[k].member, steps[i]);
+            assert_int_equal(c.version, list[k].version);
+            assert_int_equal(list[k].generation, want[i][k].generation);
+            assert_int_equal(c.generation, list[k].generation);
         }
         free(list);
     }
-    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* member 2 joins with this plan */
-    assert_int_equal(net_plan_contributed(&p, 4, 122), 0);
+    assert_int_equal(net_plan_contributed(&p, 2, 120).version,
+                     0); /* member 2 joins with this plan */
+    assert_int_equal(net_plan_contributed(&p, 4, 122).version, 0);
     p.job.sync_mode = JOB_ASYNC; /* each version has one contribution */
-    assert_int_equal(net_plan_contributed(&p, 0, 122), 0);
+    assert_int_equal(net_plan_contributed(&p, 0, 122).version, 0);
 }
 
 static void plan_has_ranks_and_positions(void **state)
@@ -242,8 +250,8 @@ static void invalid_plans_are_refused(void **state)
     REFUSED(p.source = PLAN_CHECKPOINT); /* the checkpoint has no name */
     REFUSED(p.source = PLAN_CHECKPOINT; snprintf(p.restore, sizeof p.restore, "../x"));
     REFUSED(p.source = PLAN_FIRST);
-    struct net_contribution none[] = {{0, 0}}, later[] = {{0, 121}}, again[] = {{4, 1}, {4, 2}},
-                            away[] = {{JOB_MAX_WORKERS, 1}};
+    struct net_contribution none[] = {{0, 0, 1}}, later[] = {{0, 121, 1}},
+                            again[] = {{4, 1, 1}, {4, 2, 1}}, away[] = {{JOB_MAX_WORKERS, 1, 1}};
     REFUSED(p.contributed = none; p.n_contributed = 1);
     REFUSED(p.contributed = later; p.n_contributed = 1);
     REFUSED(p.contributed = again; p.n_contributed = 2);

@@ -82,12 +82,13 @@ static void plan_has_the_position_of_the_checkpoint(void **state)
     net_plan_free(p);
     m.progress.known = 1;
     m.progress.position = 12345;
-    struct net_contribution by[] = {{1, 30}};
+    struct net_contribution by[] = {{1, 30, 4}};
     m.progress.contributed = by;
     m.progress.n_contributed = 1;
     p = first("a:1", &m);
     assert_int_equal(p->position, 12345);
-    assert_int_equal(net_plan_contributed(p, 1, 40), 30);
+    assert_int_equal(net_plan_contributed(p, 1, 40).version, 30);
+    assert_int_equal(net_plan_contributed(p, 1, 40).generation, 4);
     net_plan_free(p);
 }
 
@@ -164,9 +165,9 @@ static void next_plan_moves_few_chunks(void **state)
     assert_int_equal(net_plan_rank(q, 7), 2);
     assert_int_equal(net_plan_rank(q, 1), -1);
     assert_int_equal(q->n_contributed, 3); /* members 0 to 2 have contributed, 7 is new */
-    assert_int_equal(net_plan_contributed(q, 1, 70), 60);
-    assert_int_equal(net_plan_contributed(q, 7, 60), 0);
-    assert_int_equal(net_plan_contributed(q, 7, 70), 70);
+    assert_int_equal(net_plan_contributed(q, 1, 70).version, 60);
+    assert_int_equal(net_plan_contributed(q, 7, 60).version, 0);
+    assert_int_equal(net_plan_contributed(q, 7, 70).version, 70);
     assert_int_equal(q->holders.n, 2);
     for (int i = 0; i < q->chunks->n_chunks; i++) {
         assert_int_equal(q->held_by[i], p->shard[i]);

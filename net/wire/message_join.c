@@ -201,6 +201,7 @@ static const struct message_row place_rows[] = {
     NUMBER(OF, train_steps, train_steps, 0, MESSAGE_MAX_STEP, no_step),
     NUMBER(OF, asked_steps, asked_steps, 0, MESSAGE_MAX_STEP, no_step),
     ANY(OF, contributed, contributed),
+    ANY(OF, contributed_in, contributed_in),
     ANY(OF, validates, validates),
     BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
           "the JoinReply has the rounding of too many layers"),

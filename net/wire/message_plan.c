@@ -27,21 +27,23 @@ static enum status write_contributions(const struct net_plan *p, struct message_
     size_t n = (size_t)p->n_contributed;
     out->contributor = message_alloc(room, n + 1, sizeof *out->contributor);
     out->contributed = message_alloc(room, n + 1, sizeof *out->contributed);
-    if (!out->contributor || !out->contributed)
+    out->contributed_in = message_alloc(room, n + 1, sizeof *out->contributed_in);
+    if (!out->contributor || !out->contributed || !out->contributed_in)
         return ST_NOMEM;
     for (size_t i = 0; i < n; i++) {
         out->contributor[i] = (uint32_t)p->contributed[i].member;
         out->contributed[i] = p->contributed[i].version;
+        out->contributed_in[i] = p->contributed[i].generation;
     }
-    out->n_contributor = out->n_contributed = n;
+    out->n_contributor = out->n_contributed = out->n_contributed_in = n;
     return ST_OK;
 }
 
 static enum status read_contributions(const Weir__V1__Plan *from, struct net_plan *to,
                                       char why[MESSAGE_WHY_BYTES])
 {
-    size_t n = from->n_contributor;
-    if (n != from->n_contributed || n > JOB_MAX_WORKERS)
+    size_t n = from->n_contributor, n_in = from->n_contributed_in; /* 0: from an older program */
+    if (n != from->n_contributed || (n_in && n != n_in) || n > JOB_MAX_WORKERS)
         return message_invalid(
             why, "the plan has too many contributions, or not one version for each contributor");
     to->contributed = malloc((n + 1) * sizeof *to->contributed);
@@ -53,7 +55,8 @@ static enum status read_contributions(const Weir__V1__Plan *from, struct net_pla
         if (member >= JOB_MAX_WORKERS || (i && member <= from->contributor[i - 1]) || version < 1 ||
             version > from->step)
             return message_invalid(why, "the plan's contributions are not valid");
-        to->contributed[i] = (struct net_contribution){(int)member, version};
+        to->contributed[i] =
+            (struct net_contribution){(int)member, version, n_in ? from->contributed_in[i] : 0};
     }
     to->n_contributed = (int)n;
     return ST_OK;

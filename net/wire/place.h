@@ -23,6 +23,7 @@ struct net_place {
     int region, n_regions;
     int64_t contributed;          /* lockstep: the last version up to first_step that contains a
                                      contribution of the member; 0: none */
+    uint64_t contributed_in;      /* its generation, as in struct net_contribution (plan.h) */
     struct net_rounding rounding; /* rounding of the job */
     enum dtype push_dtype, version_dtype; /* number formats of the job */
     bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */

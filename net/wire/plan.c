@@ -121,16 +121,18 @@ uint64_t net_plan_position(const struct net_plan *p, int64_t step)
     return p->position + steps * members * (uint64_t)p->job.batch;
 }
 
-int64_t net_plan_contributed(const struct net_plan *p, int member, int64_t step)
+struct net_contribution net_plan_contributed(const struct net_plan *p, int member, int64_t step)
 {
+    struct net_contribution c = {.member = member};
     if (!job_in_lockstep(&p->job))
-        return 0;
+        return c;
     if (step > p->step && net_plan_rank(p, member) >= 0)
-        return step;
+        return (struct net_contribution){member, step, p->generation};
     for (int i = 0; i < p->n_contributed; i++)
         if (p->contributed[i].member == member)
-            return p->contributed[i].version < step ? p->contributed[i].version : step;
-    return 0;
+            c = p->contributed[i];
+    c.version = c.version < step ? c.version : step;
+    return c;
 }
 
 enum status net_plan_contributions(const struct net_plan *p, int64_t step,
@@ -146,11 +148,11 @@ enum status net_plan_contributions(const struct net_plan *p, int64_t step,
         int now = i < p->n_members ? p->member[i] : JOB_MAX_WORKERS;
         int before = k < p->n_contributed ? p->contributed[k].member : JOB_MAX_WORKERS;
         int member = now < before ? now : before;
-        int64_t version = net_plan_contributed(p, member, step);
+        struct net_contribution c = net_plan_contributed(p, member, step);
         i += now == member;
         k += before == member;
-        if (version > 0)
-            list[(*n)++] = (struct net_contribution){member, version};
+        if (c.version > 0)
+            list[(*n)++] = c;
     }
     *out = list;
     return ST_OK;

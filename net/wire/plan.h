@@ -22,10 +22,14 @@ enum plan_source {
     PLAN_N_SOURCES,
 };
 
-/* Last version for which a member's contribution counted. */
+/* Last version for which a member's contribution counted. Contributions to the same
+ * version differ by the generation: after a checkpoint was missing or damaged, the job may make a
+ * version again, and later return to the checkpoint of an older generation. */
 struct net_contribution {
-    int member;      /* index of the member */
-    int64_t version; /* above 0 */
+    int member;          /* index of the member */
+    int64_t version;     /* above 0; of net_plan_contributed also 0: none */
+    uint64_t generation; /* generation that made the version, or a later version that the next
+                            generation dropped; 0: unknown (files of older programs) */
 };
 
 /* Gates of a region (ps/region/region.h): versions that wait until ps 0 has received the values
@@ -85,8 +89,8 @@ int net_plan_server(const struct net_plan *p, const char *addr);
  * pass. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step);
 /* Returns, in lockstep, the last version up to `step`, in this generation or before it, for
- * which the member's contribution counted; 0: none. */
-int64_t net_plan_contributed(const struct net_plan *p, int member, int64_t step);
+ * which the member's contribution counted. */
+struct net_contribution net_plan_contributed(const struct net_plan *p, int member, int64_t step);
 /* Lists net_plan_contributed of all members, ascending by index, as struct net_plan contains the
  * list; *out is malloc'd. */
 enum status net_plan_contributions(const struct net_plan *p, int64_t step,

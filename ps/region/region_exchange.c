@@ -117,7 +117,9 @@ static enum status start_exchange(struct ps_region *r)
     enum status st = net_exchange_start(r->x, &s);
     if (st == ST_OK) {
         r->step = s.step;
-        r->parent_has = s.place.contributed;
+        r->parent_has =
+            (struct net_contribution){s.place.member, s.place.contributed, s.place.contributed_in};
+        r->generation = s.generation;
         /* A later version of a generation in lockstep contains all members' contributions. */
         r->last_counted = s.step > s.place.first_step ? s.step : s.place.contributed;
     }
@@ -271,6 +273,18 @@ static void note_counted(struct ps_region *r, int64_t step)
         r->pieces[i].counted |= has_turn(r, i, step);
 }
 
+/* Notes the step and the generation of the parent that receive the chunk's change. */
+static void note_given(const struct ps_region *r, struct piece *p)
+{
+    if (p->given < 0 || p->given == r->step) {
+        p->given = r->step;
+        p->given_in = r->generation;
+    } else {
+        p->rest = r->step;
+        p->rest_in = r->generation;
+    }
+}
+
 /* Contributes to the parent's present step. *rebased is set if a generation of the parent ended
  * during the call; the parent may still make the step if it has all contributions. */
 static enum status push_all(struct ps_region *r, int *rebased)
@@ -281,7 +295,7 @@ static enum status push_all(struct ps_region *r, int *rebased)
         struct piece *p = &r->pieces[i];
         int brings = has_turn(r, i, r->step) && !p->counted;
         if (brings)
-            *(p->given < 0 || p->given == r->step ? &p->given : &p->rest) = r->step;
+            note_given(r, p);
         TRY(region_contribution(r, i, &value));
         if (brings)
             subtract_base(r, i, value);
@@ -353,10 +367,13 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Returns true if the parent's present version includes the contribution to `step`. */
-static bool is_kept(const struct ps_region *r, int64_t step)
+/* Returns true if the parent's present version includes the contribution to `step` that was sent in
+ * the generation `in`. The parent may have returned to a checkpoint of an older generation, which
+ * has another contribution of the region to the same step. */
+static bool is_kept(const struct ps_region *r, int64_t step, uint64_t in)
 {
-    return step >= 0 && r->step > step && r->parent_has > step;
+    return step >= 0 && r->step > step && r->parent_has.version > step &&
+           (r->parent_has.generation == 0 || r->parent_has.generation >= in);
 }
 
 /* Prepares the chunk's next contribution, after the parent has gone back: it consists of exactly
@@ -364,8 +381,8 @@ static bool is_kept(const struct ps_region *r, int64_t step)
 static void contribute_lost(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
-    bool kept = is_kept(r, p->given);
-    if (kept && (p->rest < 0 || is_kept(r, p->rest)))
+    bool kept = is_kept(r, p->given, p->given_in);
+    if (kept && (p->rest < 0 || is_kept(r, p->rest, p->rest_in)))
         return;
     /* true: no change of the chunk was contributed, and no change will be */
     p->counted = p->given < 0 && is_behind(r, chunk);
@@ -381,7 +398,7 @@ static void contribute_lost(struct ps_region *r, int chunk)
 static void forget_lost(struct ps_region *r)
 {
     for (int i = 0; i < r->chunks->n_chunks; i++)
-        if (!is_kept(r, r->pieces[i].given))
+        if (!is_kept(r, r->pieces[i].given, r->pieces[i].given_in))
             r->pieces[i].given = -1;
 }
 
@@ -393,15 +410,16 @@ static enum status return_to_parent(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
     int64_t step = r->step;
+    uint64_t generation = r->generation;
     TRY(start_exchange(r));
-    int counted = r->step > step && r->parent_has > step;
+    bool counted = is_kept(r, step, generation);
     if (r->cfg.max_drift > 0 && r->step > step)
         /* without region_hold() the region might reach its end at the same time */
         TRY(region_hold(r));
     *again = r->step <= step || is_short(r);
-    for (int i = 0; i < r->chunks->n_chunks && r->step < step; i++)
+    for (int i = 0; i < r->chunks->n_chunks && r->step <= step; i++)
         contribute_lost(r, i);
-    if (r->step >= step)
+    if (r->step > step)
         forget_lost(r);
     if (r->step > step && !counted) {
         net_exchange_restore_unsent(r->x, step);

@@ -71,12 +71,12 @@ struct ps_region {
     /* The exchanging thread owns the fields below. */
     struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
-    int64_t train_steps;
-    int64_t gate, n_gates; /* number of gates that were passed; number of gates of the job */
-    int64_t held, step;    /* parent's versions: base of own values, the one in `base` */
-    int64_t parent_has;    /* last version with a contribution of the region; 0: none */
-    int64_t last_counted;  /* value of parent_has at the region's last join to the parent group */
-    float weight;          /* weight of a contribution */
+    int64_t train_steps, gate, n_gates; /* numbers of steps, of passed gates, of the job's gates */
+    int64_t held, step; /* parent's versions: base of own values, the one in `base` */
+    struct net_contribution parent_has; /* the region's last one that the parent's version has */
+    int64_t last_counted; /* parent_has.version at the region's last join to the parent group */
+    uint64_t generation;  /* present generation of the parent */
+    float weight;         /* weight of a contribution */
     int64_t line_ns;
     double exchange_s; /* duration of the last round, from contribution to answer */
 };

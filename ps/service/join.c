@@ -392,26 +392,27 @@ static void fill_reply(const struct service *s, const struct run *r, int rank,
                        struct net_join_reply *reply)
 {
     const struct net_plan *p = r->plan;
+    const struct net_contribution counted = net_plan_contributed(p, p->member[rank], p->step);
     reply->generation = r->generation;
     reply->ps0 = p->ps0;
     reply->step = store_step(r->store);
-    reply->place =
-        (struct net_place){.member = p->member[rank],
-                           .rank = rank,
-                           .n_members = p->n_members,
-                           .first_step = p->step,
-                           .position = p->position,
-                           .train_steps = p->job.train_steps,
-                           .asked_steps = job_asked_steps(&p->job),
-                           .region = s->cfg.region,
-                           .n_regions = s->cfg.n_regions,
-                           .rounding = p->job.rounding,
-                           .push_dtype = p->job.push_dtype,
-                           .version_dtype = p->job.version_dtype,
-                           .has_outer = p->job.local_steps > 1,
-                           .outer = p->job.optim,
-                           .contributed = net_plan_contributed(p, p->member[rank], p->step),
-                           .validates = p->job.validation.data.n > 0};
+    reply->place = (struct net_place){.member = p->member[rank],
+                                      .rank = rank,
+                                      .n_members = p->n_members,
+                                      .first_step = p->step,
+                                      .position = p->position,
+                                      .train_steps = p->job.train_steps,
+                                      .asked_steps = job_asked_steps(&p->job),
+                                      .region = s->cfg.region,
+                                      .n_regions = s->cfg.n_regions,
+                                      .rounding = p->job.rounding,
+                                      .push_dtype = p->job.push_dtype,
+                                      .version_dtype = p->job.version_dtype,
+                                      .has_outer = p->job.local_steps > 1,
+                                      .outer = p->job.optim,
+                                      .contributed = counted.version,
+                                      .contributed_in = counted.generation,
+                                      .validates = p->job.validation.data.n > 0};
     store_segment(r->store, &reply->segment);
     if (reply->step < 0 && rank == 0)
         reply->answer = JOIN_INIT;

@@ -389,7 +389,7 @@ static void check_contributed(const struct generation *g, const struct net_plan 
 {
     for (int i = 0; in_lockstep() && i < p->n_members; i++) {
         int64_t want = contributed(g->base, g->member[i], g->step);
-        int64_t planned = net_plan_contributed(p, g->member[i], g->step);
+        int64_t planned = net_plan_contributed(p, g->member[i], g->step).version;
         if (want != planned)
             sim_fail(
                 "I2",
