@@ -9,6 +9,7 @@
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
+#include "kernels/vector/packed.h"
 #include "kernels/vector/quant.h"
 #include "kernels/vector/topk.h"
 #include <stdint.h>
@@ -29,7 +30,7 @@
 #include <immintrin.h>
 #endif
 
-struct __attribute__((packed, may_alias)) packed_half {
+struct VECTOR_PACKED packed_half {
     uint16_t v;
 };
 

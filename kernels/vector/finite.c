@@ -4,15 +4,16 @@
  * it has a bad element. */
 #include "kernels/vector/finite.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/packed.h"
 #include <stdint.h>
 #include <string.h>
 
 enum { BLOCK = 4096 };
 
-struct __attribute__((packed, may_alias)) packed_bits {
+struct VECTOR_PACKED packed_bits {
     int32_t v;
 };
-struct __attribute__((packed, may_alias)) packed_half {
+struct VECTOR_PACKED packed_half {
     uint16_t v;
 };
 

@@ -4,10 +4,11 @@
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
+#include "kernels/vector/packed.h"
 #include <stdint.h>
 #include <string.h>
 
-struct __attribute__((packed, may_alias)) packed_word {
+struct VECTOR_PACKED packed_word {
     uint32_t v;
 };
 
