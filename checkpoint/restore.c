@@ -393,7 +393,7 @@ static enum status make_manifest(const struct checkpoint_restore_parts *parts,
         goto done;
     for (int i = 0; i < m->n_files; i++)
         m->files[i] = parts->part[i].file;
-    TRY(chunks_create(chunks->params, chunks->n_params, chunks->chunk_bytes, &m->chunks));
+    TRY(chunks_copy(chunks, &m->chunks));
     *out = m;
     m = NULL;
 done:

@@ -259,7 +259,7 @@ static enum status fill_run(struct admin *s, const struct run *run, int with_mod
     pthread_mutex_unlock(&s->lock);
     if (lacks)
         return ST_NOMEM;
-    enum status st = chunks_create(c->params, c->n_params, c->chunk_bytes, &out->chunks);
+    enum status st = chunks_copy(c, &out->chunks);
     return st == ST_OK ? fill_members(s, run, out) : st;
 }
 

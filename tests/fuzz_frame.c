@@ -29,7 +29,8 @@ static int first_filled(const struct net_piece *piece)
     struct net_param params[] = {
         {.first = 0}, {.first = (int64_t)(n / 3)}, {.first = (int64_t)(2 * (n / 3))}};
     struct net_chunk chunk = {.n_elems = (int64_t)n};
-    const struct chunks chunks = {.n_chunks = 1, .chunks = &chunk, .n_params = 3, .params = params};
+    const struct chunks chunks = {
+        .n_chunks = 1, .n_dense = 1, .chunks = &chunk, .n_params = 3, .params = params};
     uint8_t marks;
     payload_copy(&piece->lacking, &marks);
     return lacking_first_filled(&chunks, 0, &marks, &piece->payload, piece->dtype);

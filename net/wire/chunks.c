@@ -4,6 +4,7 @@
 #include "net/wire/chunks.h"
 #include "base/log.h"
 #include "kernels/vector/topk.h"
+#include "net/wire/tables.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,10 +193,24 @@ enum status chunks_create(const struct net_param *params, int n_params, int64_t 
     c->chunks = calloc((size_t)n_chunks, sizeof *c->chunks);
     TRY(c->params && c->chunks ? ST_OK : ST_NOMEM);
     TRY(fill_table(c, params, n_params));
+    c->n_dense = c->n_chunks;
     *out = c;
     return ST_OK;
 done:
     chunks_destroy(c);
+    return st;
+}
+
+enum status chunks_copy(const struct chunks *from, struct chunks **out)
+{
+    struct chunks *c = NULL;
+    enum status st = chunks_create(from->params, from->n_params, from->chunk_bytes, &c);
+    if (st == ST_OK)
+        st = tables_add(c, from->tables, from->n_tables);
+    if (st != ST_OK)
+        chunks_destroy(c);
+    else
+        *out = c;
     return st;
 }
 
@@ -207,6 +222,7 @@ void chunks_destroy(struct chunks *c)
         free((char *)c->params[i].name);
     free(c->params);
     free(c->chunks);
+    tables_free(c->tables, c->n_tables);
     free(c);
 }
 
@@ -300,12 +316,12 @@ enum status chunks_compare(const struct chunks *servers, const struct chunks *wo
                  (long long)servers->chunk_bytes, (long long)worker->chunk_bytes);
         return ST_MISMATCH;
     }
-    return ST_OK;
+    return tables_compare(servers, worker, why, why_bytes);
 }
 
 enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
 {
-    bool averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
+    bool averages = chunk < c->n_dense && c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
     size_t n = (size_t)c->chunks[chunk].n_elems;
     /* A small chunk is sent whole, because it often holds biases, each of which matters. */
     bool is_few = d == DTYPE_TOPK && n < TOPK_SHARE;
@@ -323,7 +339,7 @@ static size_t blocks_at(enum dtype d, int64_t elems, int chunk)
 size_t chunks_wire_bytes(const struct chunks *c, enum dtype d)
 {
     size_t n = (size_t)c->n_elems;
-    return dtype_block(d) > 1 ? blocks_at(d, c->n_elems, c->n_chunks) : dtype_bytes(d, n);
+    return dtype_block(d) > 1 ? blocks_at(d, c->n_elems, c->n_dense) : dtype_bytes(d, n);
 }
 
 size_t chunks_wire_at(const struct chunks *c, enum dtype d, int chunk)

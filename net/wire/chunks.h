@@ -7,7 +7,7 @@
  * The table is a function of the signature and chunk_bytes alone. The shard map (chunk -> server)
  * is a function of the table and the number of servers. It assigns the chunks in order of falling
  * size, each to the server with the fewest bytes so far; if several servers have the fewest, to the
- * lowest number.
+ * lowest number. Buckets of tables have a rule of their own (tables.h).
  * Owns:    its copies of the names.
  * Threads: any; a table never changes after its creation.
  * Errors:  ST_INVALID (no parameters, a bad name, an empty or too large shape, bounds),
@@ -64,16 +64,21 @@ static inline bool net_param_is_frozen(const struct net_param *p)
 }
 
 struct net_chunk {
-    int param;     /* first parameter whose elements the chunk contains */
+    int param;     /* first parameter whose elements the chunk contains; -1: a bucket (tables.h) */
+    int table;     /* bucket: index of its table */
     int64_t first; /* element offset in the flat block of all parameters */
-    int64_t n_elems;
+    int64_t n_elems; /* bucket: 0 */
 };
 
+struct net_table;
 struct chunks {
     int n_params;
     struct net_param *params;
-    int n_chunks;
+    int n_chunks; /* number of all chunks */
+    int n_dense;  /* number of chunks with elements of parameters; buckets follow */
     struct net_chunk *chunks;
+    int n_tables;
+    struct net_table *tables;
     int64_t n_elems; /* elements of the flat block, in which parameters follow each other without
                         gaps */
     int64_t chunk_bytes;
@@ -82,6 +87,8 @@ struct chunks {
 /* Makes the table. params: name, shape, rule, keep and factors are read and copied. */
 enum status chunks_create(const struct net_param *params, int n_params, int64_t chunk_bytes,
                           struct chunks **out);
+/* Makes an equal table of chunks. */
+enum status chunks_copy(const struct chunks *from, struct chunks **out);
 void chunks_destroy(struct chunks *c); /* NULL is fine */
 /* Returns true if a parameter has factors other than 1. */
 bool chunks_have_factors(const struct chunks *c);

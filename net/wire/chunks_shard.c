@@ -3,9 +3,10 @@
  * older one keeps the chunks of the servers that stay, and assigns the chunks of removed servers in
  * the same way. If the loads then differ too much, each server above the average releases chunks,
  * largest first, but does not fall below the average. The released chunks are assigned in the same
- * way. Moves from the fullest to the emptiest server correct the remaining difference. */
+ * way. Moves from the fullest to the emptiest server correct the remaining difference. tables_place
+ * assigns the buckets of tables. */
 #include "base/log.h"
-#include "net/wire/chunks.h"
+#include "net/wire/tables.h"
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -69,16 +70,16 @@ static enum status shard_init(struct shard *m, const struct chunks *c, int n_ser
         LOG_E("chunks cannot be spread over %d servers", n_servers);
         return ST_INVALID;
     }
-    m->order = malloc((size_t)c->n_chunks * sizeof *m->order);
+    m->order = malloc((size_t)c->n_dense * sizeof *m->order);
     m->heap = malloc((size_t)n_servers * sizeof *m->heap);
     m->elems = calloc((size_t)n_servers, sizeof *m->elems);
     if (!m->order || !m->heap || !m->elems) {
         shard_free(m);
         return ST_NOMEM;
     }
-    for (int i = 0; i < c->n_chunks; i++)
+    for (int i = 0; i < c->n_dense; i++)
         m->order[i] = i;
-    qsort_r(m->order, (size_t)c->n_chunks, sizeof *m->order, larger_first, (void *)c);
+    qsort_r(m->order, (size_t)c->n_dense, sizeof *m->order, larger_first, (void *)c);
     m->largest = c->chunks[m->order[0]].n_elems;
     return ST_OK;
 }
@@ -91,7 +92,7 @@ static void place_all(struct shard *m)
         m->heap[i] = (struct load){m->elems[i], i};
     for (int i = m->n_servers / 2 - 1; i >= 0; i--)
         sift_down(m->heap, i, m->n_servers);
-    for (int i = 0; i < m->c->n_chunks; i++) {
+    for (int i = 0; i < m->c->n_dense; i++) {
         int chunk = m->order[i];
         if (m->server[chunk] >= 0)
             continue;
@@ -112,7 +113,7 @@ enum status chunks_shard(const struct chunks *c, int n_servers, int *server)
         server[i] = -1;
     place_all(&m);
     shard_free(&m);
-    return ST_OK;
+    return tables_place(c, n_servers, server);
 }
 
 /* Finds the servers with the most and with the fewest elements. Returns true if these differ by
@@ -133,7 +134,7 @@ static bool find_ends(const struct shard *m, int *full, int *empty)
 static void release_surplus(struct shard *m)
 {
     int64_t average = (m->c->n_elems + m->n_servers - 1) / m->n_servers;
-    for (int i = 0; i < m->c->n_chunks; i++) {
+    for (int i = 0; i < m->c->n_dense; i++) {
         int chunk = m->order[i], s = m->server[chunk];
         int64_t n = m->c->chunks[chunk].n_elems;
         if (m->elems[s] - n < average)
@@ -150,7 +151,7 @@ static void move_one(struct shard *m, int full, int empty)
 {
     int best = -1;
     int64_t need = m->elems[full] - m->elems[empty] - m->largest;
-    for (int i = 0; i < m->c->n_chunks; i++) {
+    for (int i = 0; i < m->c->n_dense; i++) {
         int chunk = m->order[i];
         if (m->server[chunk] != full)
             continue;
@@ -196,5 +197,5 @@ enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map
         move_one(&m, full, empty);
     free(now);
     shard_free(&m);
-    return ST_OK;
+    return tables_place(c, n_new, server);
 }

@@ -4,6 +4,8 @@
 
 int lacking_n_params(const struct chunks *c, int chunk)
 {
+    if (chunk >= c->n_dense) /* a bucket */
+        return 0;
     const struct net_chunk *own = &c->chunks[chunk];
     int end = own->param + 1;
     while (end < c->n_params && c->params[end].first < own->first + own->n_elems)

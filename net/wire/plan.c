@@ -63,7 +63,7 @@ enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
     q->member = q->shard = q->held_by = NULL;
     q->contributed = NULL;
     q->servers = q->holders = (struct hosts){0, NULL};
-    TRY(chunks_create(p->chunks->params, p->chunks->n_params, p->chunks->chunk_bytes, &q->chunks));
+    TRY(chunks_copy(p->chunks, &q->chunks));
     TRY(copy_ints(p->member, p->n_members, &q->member));
     TRY(copy_ints(p->shard, p->chunks->n_chunks, &q->shard));
     TRY(copy_ints(p->held_by, p->chunks->n_chunks, &q->held_by));

@@ -480,7 +480,7 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
         /* the chunks are the same; the first worker's values may be in `base` already */
         return ST_OK;
     free_job(r);
-    TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &r->chunks));
+    TRY(chunks_copy(c, &r->chunks));
     r->pieces = calloc((size_t)c->n_chunks, sizeof *r->pieces);
     r->base = aligned_take(bytes);
     r->before = aligned_take(bytes);

@@ -55,7 +55,7 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
         if (!p->job.data.n_train)
             p->job.data = f->from->job.data;
     }
-    TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &p->chunks));
+    TRY(chunks_copy(c, &p->chunks));
     TRY(set_members(p, f->member, f->member ? f->n_members : p->job.n_workers));
     TRY(copy_servers(f->servers, &p->servers));
     p->shard = malloc((size_t)p->chunks->n_chunks * sizeof *p->shard);
@@ -104,8 +104,7 @@ enum status planner_make_next(const struct planner_next *n, struct net_plan **ou
         snprintf(p->restore, sizeof p->restore, "%s", n->restore);
         TRY(set_contributed(p, n->contributed, n->n_contributed));
     }
-    TRY(chunks_create(base->chunks->params, base->chunks->n_params, base->chunks->chunk_bytes,
-                      &p->chunks));
+    TRY(chunks_copy(base->chunks, &p->chunks));
     TRY(set_members(p, n->member, n->n_members));
     TRY(copy_servers(n->servers, &p->servers));
     TRY(set_shard(p, base));

@@ -1,6 +1,6 @@
-/* tests/sim/job.c - see job.h. All processes share one table of chunks: chunks_create() returns it
- * (--wrap). So chunks may be smaller than those that production code packs. A run computes the
- * digest of a job with this table once (--wrap). */
+/* tests/sim/job.c - see job.h. All processes share one table of chunks, which chunks_create() and
+ * chunks_copy() return (--wrap). So chunks may be smaller than those that production code packs. A
+ * run computes the digest of a job with this table once (--wrap). */
 #include "tests/sim/job.h"
 #include "net/wire/job_rates.h"
 #include "ps/region/region.h"
@@ -26,10 +26,17 @@ static int n_plans;
 
 enum status __wrap_chunks_create(const struct net_param *p, int n, int64_t bytes,
                                  struct chunks **out);
+enum status __wrap_chunks_copy(const struct chunks *from, struct chunks **out);
 void __wrap_chunks_destroy(struct chunks *c);
 
 enum status __wrap_chunks_create(const struct net_param *p, int n, int64_t bytes,
                                  struct chunks **out)
+{
+    *out = sim_chunks;
+    return ST_OK;
+}
+
+enum status __wrap_chunks_copy(const struct chunks *from, struct chunks **out)
 {
     *out = sim_chunks;
     return ST_OK;
@@ -91,6 +98,7 @@ static void make_table(void)
     table = (struct chunks){.n_params = n,
                             .params = params,
                             .n_chunks = n,
+                            .n_dense = n,
                             .chunks = chunk,
                             .n_elems = n * elems,
                             .chunk_bytes = CHUNKS_MIN_BYTES};

@@ -1,0 +1,264 @@
+/* tests/net_tables_test.c - buckets of tables in the table of chunks (I5): they follow the chunks
+ * of the parameters, and their servers follow from the table of chunks and the number of servers
+ * alone. Tables out of bounds are refused. */
+#include "base/rng.h"
+#include "net/wire/lacking.h"
+#include "net/wire/tables.h"
+#include "tests/check.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_TABLES = 3, MAX_SERVERS = 40 };
+static const struct net_param params[] = {{.name = "w", .shape = {2, {70, 1000}}},
+                                          {.name = "b", .shape = {1, {1000}}}};
+static const struct net_table ads = {
+    .name = "ads", .dim = 16, .n_buckets = 64, .max_rows = 250000, .step_rows = 65536};
+
+static struct chunks *make(const struct net_table *tables, int n)
+{
+    struct chunks *c = NULL;
+    assert_int_equal(chunks_create(params, 2, 1 << 16, &c), ST_OK);
+    assert_int_equal(tables_add(c, tables, n), ST_OK);
+    return c;
+}
+
+static struct chunks *make_three(void)
+{
+    struct net_table tables[N_TABLES] = {ads, ads, ads};
+    tables[1].name = "users";
+    tables[1].n_buckets = 8;
+    tables[2].name = "words";
+    tables[2].n_buckets = 1;
+    tables[2].step_rows = 100;
+    return make(tables, N_TABLES);
+}
+
+static void buckets_follow_the_chunks_of_parameters(void **state)
+{
+    struct chunks *dense = make(NULL, 0), *c = make_three();
+    assert_int_equal(dense->n_chunks, dense->n_dense);
+    assert_int_equal(c->n_dense, dense->n_chunks);
+    assert_int_equal(c->n_chunks, c->n_dense + 64 + 8 + 1);
+    assert_int_equal(c->n_elems, dense->n_elems);
+    for (int i = 0, chunk = c->n_dense; i < N_TABLES; i++) {
+        assert_int_equal(c->tables[i].first_chunk, chunk);
+        for (int b = 0; b < c->tables[i].n_buckets; b++, chunk++) {
+            assert_ptr_equal(tables_of(c, chunk), &c->tables[i]);
+            assert_int_equal(c->chunks[chunk].n_elems, 0);
+            assert_int_equal(lacking_n_params(c, chunk), 0);
+            assert_int_equal(chunks_dtype(c, chunk, DTYPE_BF16), DTYPE_BF16);
+            assert_int_equal(chunks_dtype(c, chunk, DTYPE_INT8), DTYPE_F32);
+        }
+    }
+    assert_int_equal(chunks_wire_bytes(c, DTYPE_INT8), chunks_wire_bytes(dense, DTYPE_INT8));
+    chunks_destroy(c);
+    chunks_destroy(dense);
+}
+
+/* A bucket's number is part of the format of checkpoints, so it must never change. */
+static void keys_are_spread_over_buckets(void **state)
+{
+    static const uint64_t keys[] = {0, 1, 2, 12345, UINT64_MAX};
+    static const int buckets[] = {47, 1, 14, 32, 32};
+    int rows[64] = {0};
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(tables_bucket(&ads, keys[i]), buckets[i]);
+    for (uint64_t key = 0; key < 250000; key++)
+        rows[tables_bucket(&ads, key)]++;
+    for (int b = 0; b < 64; b++)
+        assert_in_range(rows[b], 3906 - 375, tables_share(&ads, 250000));
+    assert_int_equal(tables_share(&ads, 250000), 4298);
+    assert_int_equal(tables_share(&ads, 64), 23); /* 1 + 6 + 16 */
+}
+
+/* Counts the buckets of each server in one table, and in all tables. */
+static void count(const struct chunks *c, int table, const int *server, int n, int *of, int *total)
+{
+    memset(of, 0, (size_t)n * sizeof *of);
+    for (int i = c->n_dense; i < c->n_chunks; i++) {
+        assert_in_range(server[i], 0, n - 1);
+        if (c->chunks[i].table == table)
+            of[server[i]]++;
+        if (c->chunks[i].table < table)
+            total[server[i]]++;
+    }
+}
+
+static void check_balance(const struct chunks *c, const int *server, int n)
+{
+    for (int t = 0; t < c->n_tables; t++) {
+        int of[MAX_SERVERS], total[MAX_SERVERS] = {0}, b = c->tables[t].n_buckets;
+        count(c, t, server, n, of, total);
+        for (int s = 0; s < n; s++)
+            assert_in_range(of[s], b / n, (b + n - 1) / n);
+    }
+}
+
+static void each_server_has_its_share_of_each_table(void **state)
+{
+    struct chunks *c = make_three(), *dense = make(NULL, 0);
+    int *server = malloc((size_t)c->n_chunks * sizeof *server);
+    int *plain = malloc((size_t)c->n_chunks * sizeof *plain);
+    for (int n = 1; n <= MAX_SERVERS; n++) {
+        assert_int_equal(chunks_shard(c, n, server), ST_OK);
+        assert_int_equal(chunks_shard(dense, n, plain), ST_OK);
+        assert_memory_equal(server, plain, (size_t)c->n_dense * sizeof *server);
+        check_balance(c, server, n);
+    }
+    /* of 5 servers, 0 to 3 have 13 buckets of the first table and 4 has 12; so 4 is the first that
+     * receives two of the second, and then 0 and 1, by their numbers */
+    assert_int_equal(chunks_shard(c, 5, server), ST_OK);
+    int of[5], total[5] = {0};
+    count(c, 1, server, 5, of, total);
+    assert_int_equal(total[4], 12);
+    assert_int_equal(of[4], 2);
+    assert_int_equal(of[0] + of[1], 4);
+    assert_int_equal(of[2] + of[3], 2);
+    free(plain);
+    free(server);
+    chunks_destroy(dense);
+    chunks_destroy(c);
+}
+
+/* Returns the number of buckets that left a server which stays, and checks that each server loses
+ * only what it has above its new number. */
+static int check_moves(const struct chunks *c, const int *old, const int *prev, int n,
+                       const int *server)
+{
+    int moved = 0;
+    for (int t = 0; t < c->n_tables; t++) {
+        int of[MAX_SERVERS], total[MAX_SERVERS] = {0};
+        count(c, t, server, n, of, total);
+        for (int s = 0; s < n; s++) {
+            int had = 0, lost = 0;
+            for (int i = c->n_dense; i < c->n_chunks; i++) {
+                if (c->chunks[i].table != t || prev[s] < 0 || old[i] != prev[s])
+                    continue;
+                had++;
+                lost += server[i] != s;
+            }
+            assert_int_equal(lost, had > of[s] ? had - of[s] : 0);
+            moved += lost;
+        }
+    }
+    return moved;
+}
+
+static void few_buckets_move_when_servers_join_or_leave(void **state)
+{
+    struct chunks *c = make_three();
+    size_t bytes = (size_t)c->n_chunks * sizeof(int);
+    int *old = malloc(bytes), *server = malloc(bytes), *again = malloc(bytes);
+    int prev[MAX_SERVERS], n_old = 4;
+    assert_int_equal(chunks_shard(c, n_old, old), ST_OK);
+    for (int s = 0; s < n_old; s++)
+        prev[s] = s;
+    assert_int_equal(chunks_reshard(c, n_old, old, prev, n_old, server), ST_OK);
+    assert_memory_equal(server, old, bytes); /* nothing moves without a reason */
+    for (uint64_t round = 0; round < 300; round++) {
+        uint64_t key = rng_key(7, RNG_TEST, round);
+        int n = 0;
+        for (int s = 0; s < n_old; s++) /* some leave, and those that stay have other numbers */
+            if (rng_below(key, (uint64_t)s, 4) > 0)
+                prev[n++] = n_old - 1 - s;
+        for (int more = 1 + (int)rng_below(key, 99, 3); more > 0 && n < 12; more--)
+            prev[n++] = -1;
+        assert_int_equal(chunks_reshard(c, n_old, old, prev, n, server), ST_OK);
+        assert_int_equal(chunks_reshard(c, n_old, old, prev, n, again), ST_OK);
+        assert_memory_equal(server, again, bytes);
+        check_balance(c, server, n);
+        check_moves(c, old, prev, n, server);
+        memcpy(old, server, bytes);
+        n_old = n;
+    }
+    /* one of four servers leaves: only its buckets move */
+    assert_int_equal(chunks_shard(c, 4, old), ST_OK);
+    prev[0] = 0, prev[1] = 1, prev[2] = 3;
+    assert_int_equal(chunks_reshard(c, 4, old, prev, 3, server), ST_OK);
+    assert_int_equal(check_moves(c, old, prev, 3, server), 0);
+    free(again);
+    free(server);
+    free(old);
+    chunks_destroy(c);
+}
+
+static void tables_out_of_bounds_are_refused(void **state)
+{
+    static const struct net_table bad[] = {
+        {"", 16, 64, 1000, 1000, 0},         {"a b", 16, 64, 1000, 1000, 0},
+        {"a", 0, 64, 1000, 1000, 0},         {"a", 1025, 64, 1000, 1000, 0},
+        {"a", 16, 0, 1000, 1000, 0},         {"a", 16, 48, 1000, 1000, 0},
+        {"a", 16, 2048, 1000, 1000, 0},      {"a", 16, 64, 0, 1000, 0},
+        {"a", 16, 64, INT64_MAX, 1000, 0},   {"a", 16, 64, 1000, 0, 0},
+        {"a", 16, 64, 1000, INT64_MAX, 0},   {"a", 1024, 64, 1000, 65536, 0},
+        {"a", 16, INT32_MIN, 1000, 1000, 0}, {NULL, 16, 64, 1000, 1000, 0},
+    };
+    struct net_table many[TABLES_MAX + 1];
+    char names[TABLES_MAX + 1][8];
+    struct chunks *c = make(NULL, 0);
+    int n_chunks = c->n_chunks;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(tables_add(c, &bad[i], 1), ST_INVALID);
+    for (int i = 0; i <= TABLES_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        many[i] = ads;
+        many[i].name = names[i];
+        many[i].n_buckets = i < 16 ? TABLES_MAX_BUCKETS : 1;
+        many[i].step_rows = 100;
+    }
+    assert_int_equal(tables_add(c, many, -1), ST_INVALID);
+    assert_int_equal(tables_add(c, many + 1, TABLES_MAX), ST_OK); /* 15 * 1024 + 241 buckets */
+    chunks_destroy(c);
+    c = make(NULL, 0);
+    assert_int_equal(tables_add(c, many, TABLES_MAX + 1), ST_INVALID);
+    assert_int_equal(tables_add(c, many, 17), ST_INVALID); /* 16 * 1024 + 1 buckets */
+    many[1].name = many[0].name;
+    assert_int_equal(tables_add(c, many, 2), ST_INVALID);
+    assert_int_equal(c->n_chunks, n_chunks);
+    assert_int_equal(c->n_tables, 0);
+    assert_int_equal(tables_add(c, many, 16), ST_INVALID); /* the names still equal each other */
+    chunks_destroy(c);
+}
+
+static void copies_are_equal_and_differences_named(void **state)
+{
+    struct net_table other[2] = {ads, ads};
+    struct chunks *c = make(&ads, 1), *d = NULL;
+    char why[256];
+    assert_int_equal(chunks_copy(c, &d), ST_OK);
+    assert_int_equal(d->n_chunks, c->n_chunks);
+    assert_string_equal(d->tables->name, "ads");
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_OK);
+    chunks_destroy(d);
+    other[1].name = "users";
+    d = make(other, 2);
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_MISMATCH);
+    assert_string_equal(why, "table 1 'users': only on the worker");
+    assert_int_equal(chunks_compare(d, c, why, sizeof why), ST_MISMATCH);
+    assert_string_equal(why, "table 1 'users': only on the servers");
+    chunks_destroy(d);
+    other[0].dim = 8;
+    d = make(other, 1);
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_MISMATCH);
+    assert_string_equal(why, "table 'ads': dim 16 on the servers, 8 on the worker");
+    chunks_destroy(d);
+    d = make(other + 1, 1);
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_MISMATCH);
+    assert_string_equal(why, "table 0: named 'ads' on the servers, 'users' on the worker");
+    chunks_destroy(d);
+    chunks_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_follow_the_chunks_of_parameters),
+        cmocka_unit_test(keys_are_spread_over_buckets),
+        cmocka_unit_test(each_server_has_its_share_of_each_table),
+        cmocka_unit_test(few_buckets_move_when_servers_join_or_leave),
+        cmocka_unit_test(tables_out_of_bounds_are_refused),
+        cmocka_unit_test(copies_are_equal_and_differences_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
