@@ -103,14 +103,11 @@ static void set_direct(struct durable *f, int on)
     f->direct = fcntl(f->fd, F_SETFL, flags) == 0 && on;
 }
 
-/* Writes to the file the bytes that are collected in the block. */
-static enum status flush_block(struct durable *f)
+static enum status write_all(struct durable *f, const void *data, size_t bytes)
 {
-    const char *p = f->block;
-    if (!f->in_place) /* O_DIRECT would make a pipe write in packets */
-        set_direct(f, f->filled == BLOCK_BYTES);
-    while (f->filled > 0) {
-        ssize_t done = write(f->fd, p, f->filled);
+    const char *p = data;
+    while (bytes > 0) {
+        ssize_t done = write(f->fd, p, bytes);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0 && errno == EINVAL && f->direct) {
@@ -120,9 +117,19 @@ static enum status flush_block(struct durable *f)
         if (done < 0)
             return io_error(f->temporary, "write");
         p += done;
-        f->filled -= (size_t)done;
+        bytes -= (size_t)done;
     }
     return ST_OK;
+}
+
+/* Writes to the file the bytes that are collected in the block. */
+static enum status flush_block(struct durable *f)
+{
+    size_t n = f->filled;
+    if (!f->in_place) /* O_DIRECT would make a pipe write in packets */
+        set_direct(f, n == BLOCK_BYTES);
+    f->filled = 0;
+    return write_all(f, f->block, n);
 }
 
 enum status durable_write(struct durable *f, const void *data, size_t bytes)
@@ -140,6 +147,22 @@ enum status durable_write(struct durable *f, const void *data, size_t bytes)
             return st;
     }
     return ST_OK;
+}
+
+enum status durable_rewrite(struct durable *f, const void *data, size_t bytes)
+{
+    CHECK(!f->in_place && bytes <= f->bytes);
+    if (f->filled == f->bytes) { /* all bytes are still in the block */
+        memcpy(f->block, data, bytes);
+        return ST_OK;
+    }
+    enum status st = flush_block(f);
+    if (st != ST_OK)
+        return st;
+    if (lseek(f->fd, 0, SEEK_SET) != 0)
+        return io_error(f->temporary, "seek");
+    set_direct(f, 0);
+    return write_all(f, data, bytes);
 }
 
 enum status durable_sync_name(const char *path)

@@ -31,6 +31,9 @@ enum status durable_begin(struct durable *f, const char *path);
  * empty file. */
 int durable_try(const char *path);
 enum status durable_write(struct durable *f, const void *data, size_t bytes);
+/* Replaces the first bytes of the file, which durable_write has written. Only durable_commit may
+ * follow. Must not be called for a file in place. */
+enum status durable_rewrite(struct durable *f, const void *data, size_t bytes);
 /* Syncs the file and renames it to its own name, replacing an older file. */
 enum status durable_commit(struct durable *f);
 /* Must be called after each durable_begin that succeeded. Removes the temporary file unless it was

@@ -1,4 +1,4 @@
-/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens. Layout:
+/* files/safetensors.h - tensors in files that Python's `safetensors` opens. Layout:
  *     u64 little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data
  * The JSON is:
  *     {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}}
@@ -17,15 +17,31 @@
 #define FILES_SAFETENSORS_H
 #include "base/shape.h"
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { SAFETENSORS_MAX_HEADER = 32 << 20, SAFETENSORS_WHY_BYTES = 512 };
 
+/* Formats of a tensor's numbers. */
+enum safetensors_dtype {
+    SAFETENSORS_F32,
+    SAFETENSORS_F64,
+    SAFETENSORS_F16,
+    SAFETENSORS_BF16,
+    SAFETENSORS_I64,
+    SAFETENSORS_OTHER, /* other integers, booleans, 8-bit floats, unknown dtypes */
+};
+static inline bool safetensors_is_float(enum safetensors_dtype dtype)
+{
+    return dtype <= SAFETENSORS_BF16;
+}
+
 struct safetensors_tensor {
     const char *name; /* printable, unique, not "__metadata__" */
     struct shape shape;
-    const float *data;
+    const void *data;
+    enum safetensors_dtype dtype; /* SAFETENSORS_F32 or SAFETENSORS_I64 */
 };
 
 struct safetensors_content {
@@ -45,14 +61,19 @@ struct safetensors_written {
 enum status safetensors_write(const char *path, const struct safetensors_content *content,
                               struct safetensors_written *out);
 
-/* Formats of a tensor's numbers. */
-enum safetensors_dtype {
-    SAFETENSORS_F32,
-    SAFETENSORS_F64,
-    SAFETENSORS_F16,
-    SAFETENSORS_BF16,
-    SAFETENSORS_OTHER, /* integers, booleans, 8-bit floats, unknown dtypes */
-};
+/* Writes a file whose tensors need not be in memory at the same time. Each is added once, in the
+ * order of `content`. There, a tensor's shape is a bound for each of its dimensions, and the data
+ * are ignored, unless the file is in place (durable.h). Such a file needs all data in `content`,
+ * with their exact shapes, because its header cannot be written after the data. */
+struct safetensors_writer;
+/* Begins the file. The lists of the content are borrowed until safetensors_end. */
+enum status safetensors_begin(const char *path, const struct safetensors_content *content,
+                              struct safetensors_writer **out);
+enum status safetensors_add(struct safetensors_writer *w, const struct shape *shape,
+                            const void *data);
+/* Completes the file. All tensors must have been added. */
+enum status safetensors_commit(struct safetensors_writer *w, struct safetensors_written *out);
+void safetensors_end(struct safetensors_writer *w); /* NULL is fine */
 
 struct safetensors_entry {
     const char *name;

@@ -197,7 +197,7 @@ static bool read_dtype(const char *text, struct safetensors_entry *e)
         int bytes;
     } known[] = {{"F32", SAFETENSORS_F32, 4},      {"F64", SAFETENSORS_F64, 8},
                  {"F16", SAFETENSORS_F16, 2},      {"BF16", SAFETENSORS_BF16, 2},
-                 {"I64", SAFETENSORS_OTHER, 8},    {"U64", SAFETENSORS_OTHER, 8},
+                 {"I64", SAFETENSORS_I64, 8},      {"U64", SAFETENSORS_OTHER, 8},
                  {"I32", SAFETENSORS_OTHER, 4},    {"U32", SAFETENSORS_OTHER, 4},
                  {"I16", SAFETENSORS_OTHER, 2},    {"U16", SAFETENSORS_OTHER, 2},
                  {"I8", SAFETENSORS_OTHER, 1},     {"U8", SAFETENSORS_OTHER, 1},

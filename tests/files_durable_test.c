@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -54,20 +55,30 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-static enum status put(char fill)
+/* Writes the file. rewrite: its first bytes differ until the last call before the commit. */
+static enum status write_file(char fill, bool rewrite)
 {
-    static char data[N_BYTES];
+    enum { N_FIRST = 1000 };
+    static char data[N_BYTES], first[N_FIRST];
     memset(data, fill, sizeof data);
+    memset(first, rewrite ? '-' : fill, sizeof first);
     struct durable f;
     enum status st = durable_begin(&f, path);
     if (st != ST_OK)
         return st;
-    TRY(durable_write(&f, data, 1000));
-    TRY(durable_write(&f, data + 1000, sizeof data - 1000));
+    TRY(durable_write(&f, first, N_FIRST));
+    TRY(durable_write(&f, data + N_FIRST, sizeof data - N_FIRST));
+    if (rewrite)
+        TRY(durable_rewrite(&f, data, N_FIRST));
     TRY(durable_commit(&f));
 done:
     durable_end(&f);
     return st;
+}
+
+static enum status put(char fill)
+{
+    return write_file(fill, true);
 }
 
 /* Returns the letter that fills the file; 0: the file is missing; '?': it is damaged. */
@@ -212,6 +223,24 @@ static void large_files_are_written_whole(void **state)
     }
     free(data);
     free(got);
+}
+
+/* The file is smaller than a block, so its first bytes are replaced in memory. */
+static void small_file_is_rewritten(void **state)
+{
+    char text[8] = "";
+    struct durable f;
+    assert_int_equal(durable_begin(&f, path), ST_OK);
+    assert_int_equal(durable_write(&f, "abcdef", 6), ST_OK);
+    assert_int_equal(durable_rewrite(&f, "ABC", 3), ST_OK);
+    assert_int_equal(durable_commit(&f), ST_OK);
+    assert_int_equal(f.bytes, 6);
+    durable_end(&f);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text, file), 6);
+    fclose(file);
+    assert_string_equal(text, "ABCdef");
 }
 
 static void missing_file_removes_without_error(void **state)
@@ -389,7 +418,7 @@ static void fifo_is_written_in_place(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(put('f') == ST_OK ? 0 : 1);
+        _exit(write_file('f', false) == ST_OK ? 0 : 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     for (ssize_t more = 1; more > 0 && n < sizeof got; n += (size_t)more) {
@@ -418,7 +447,7 @@ static void device_is_written_in_place(void **state)
         if (fd < 0)
             skip_because("a device cannot be opened here: %s", strerror(err));
         close(fd);
-        enum status st = CAPTURE(put('d'));
+        enum status st = CAPTURE(write_file('d', false));
         assert_true(lstat(path, &s) == 0 && S_ISCHR(s.st_mode));
         assert_int_equal(st, minor_number == 3 ? ST_OK : ST_FULL);
         if (st != ST_OK)
@@ -431,8 +460,9 @@ int main(void)
 {
     return RUN_EACH(setup, teardown, failed_call_leaves_old_file, crash_leaves_whole_file,
                     committed_file_survives_power_loss, full_disk_is_reported,
-                    large_files_are_written_whole, missing_file_removes_without_error,
-                    new_file_is_made_once, new_file_is_made_once_without_links,
-                    concurrent_renames_succeed_once, writers_with_equal_pids_do_not_collide,
-                    links_are_followed, fifo_is_written_in_place, device_is_written_in_place);
+                    large_files_are_written_whole, small_file_is_rewritten,
+                    missing_file_removes_without_error, new_file_is_made_once,
+                    new_file_is_made_once_without_links, concurrent_renames_succeed_once,
+                    writers_with_equal_pids_do_not_collide, links_are_followed,
+                    fifo_is_written_in_place, device_is_written_in_place);
 }

@@ -9,14 +9,16 @@
 #include "tests/check.h"
 #include <dirent.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { N_TENSORS = 3, N_ELEMS = 24 + 4 + 1, MAX_BYTES = 4096 };
 
 static float flat[N_ELEMS];
 static const struct safetensors_tensor tensors[N_TENSORS] = {
-    {"conv1/weights", {4, {2, 1, 3, 4}}, flat},
-    {"bn/moving_mean", {1, {4}}, flat + 24},
-    {"scale", {0, {0}}, flat + 28},
+    {.name = "conv1/weights", .shape = {4, {2, 1, 3, 4}}, .data = flat},
+    {.name = "bn/moving_mean", .shape = {1, {4}}, .data = flat + 24},
+    {.name = "scale", .shape = {0, {0}}, .data = flat + 28},
 };
 static const char *const metadata[][2] = {{"model", "lenet5"}, {"quote", "a \"b\" \\ \n c"}};
 
@@ -39,6 +41,36 @@ static int teardown(void **state)
 {
     int st = rmdir(*state); /* fails if a temporary file was left behind */
     free(*state);
+    return st;
+}
+
+static const int64_t keys[] = {-7, 0, INT64_MAX};
+
+/* Adds the tensors one by one, and a tensor of whole numbers. The content states larger bounds of
+ * two shapes. */
+static enum status write_mixed(const char *path, struct safetensors_written *out)
+{
+    struct safetensors_tensor mixed[N_TENSORS + 1] = {
+        tensors[0],
+        tensors[1],
+        tensors[2],
+        {.name = "keys", .shape = {1, {1000}}, .dtype = SAFETENSORS_I64}};
+    const struct safetensors_content content = {mixed, N_TENSORS + 1, metadata, 2};
+    const struct shape of_keys = {1, {3}};
+    struct safetensors_writer *w;
+    for (int i = 0; i < N_ELEMS; i++)
+        flat[i] = (float)i * 0.5f - 3;
+    mixed[0].shape.dim[0] = 1 << 20;
+    enum status st = safetensors_begin(path, &content, &w);
+    if (st != ST_OK)
+        return st;
+    for (int i = 0; i < N_TENSORS && st == ST_OK; i++)
+        st = safetensors_add(w, &tensors[i].shape, tensors[i].data);
+    TRY(st);
+    TRY(safetensors_add(w, &of_keys, keys));
+    TRY(safetensors_commit(w, out));
+done:
+    safetensors_end(w);
     return st;
 }
 
@@ -79,6 +111,8 @@ static void file_has_the_layout(void **state)
         length |= (uint64_t)data[i] << 8 * i;
     assert_int_equal(length % 8, 0);
     assert_int_equal(n, 8 + length + N_ELEMS * 4);
+    /* the bytes that versions before safetensors_begin wrote */
+    assert_int_equal(digest_crc32c(0, data, n), 0xdd341ce1);
     char json[2048];
     assert_true(length < sizeof json);
     memcpy(json, data + 8, length);
@@ -181,6 +215,81 @@ static void written_file_is_read_back(void **state)
     assert_int_equal(safetensors_read(f, &e[0], 23, 1, &last, why), ST_OK);
     assert_true(last == flat[23]);
     safetensors_close(f);
+    unlink(path);
+}
+
+static void tensors_are_added_one_by_one(void **state)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES];
+    struct safetensors_written written;
+    struct safetensors_file *f;
+    uint8_t data[MAX_BYTES];
+    float values[N_ELEMS];
+    int64_t numbers[3];
+    int n, at = 0;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(write_mixed(path, &written), ST_OK);
+    assert_int_equal(slurp(path, data), written.bytes);
+    assert_int_equal(safetensors_open(path, &f, why), ST_UNSUPPORTED);
+    assert_non_null(strstr(why, "tensor 'keys' is of dtype I64"));
+    assert_int_equal(safetensors_open_any(path, &f, why), ST_OK);
+    assert_int_equal(safetensors_check(f, &written, why), ST_OK);
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    assert_int_equal(n, N_TENSORS + 1);
+    for (int i = 0; i < N_TENSORS; at += (int)e[i++].n_elems) {
+        assert_string_equal(e[i].name, tensors[i].name);
+        assert_memory_equal(&e[i].shape, &tensors[i].shape, sizeof e[i].shape);
+        assert_int_equal(safetensors_read(f, &e[i], 0, e[i].n_elems, values, why), ST_OK);
+        assert_memory_equal(values, flat + at, (size_t)e[i].n_elems * sizeof *values);
+    }
+    assert_int_equal(e[n - 1].dtype, SAFETENSORS_I64);
+    assert_int_equal(e[n - 1].n_elems, 3);
+    assert_int_equal(safetensors_read(f, &e[n - 1], 0, 1, values, why), ST_CORRUPT);
+    assert_int_equal(safetensors_read_raw(f, &e[n - 1], 0, 3, numbers, why), ST_OK);
+    assert_memory_equal(numbers, keys, sizeof keys);
+    safetensors_close(f);
+    unlink(path);
+}
+
+/* The data need several blocks, so the first header is on the disk when the final one replaces
+ * it. */
+static void large_file_gets_its_header_last(void **state)
+{
+    enum { N = (5 << 20) / 4 + 3 };
+    char path[64], why[SAFETENSORS_WHY_BYTES];
+    float *values = malloc(N * sizeof *values);
+    struct safetensors_tensor large = {.name = "large", .shape = {1, {N}}, .data = values};
+    const struct safetensors_content content = {&large, 1, metadata, 2};
+    struct safetensors_written written;
+    assert_non_null(values);
+    for (int i = 0; i < N; i++)
+        values[i] = (float)i;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(safetensors_write(path, &content, &written), ST_OK);
+    assert_int_equal(read_all(path, &written, why), ST_OK);
+    free(values);
+    unlink(path);
+}
+
+/* The header of a file in place cannot be replaced, and has the same bytes. */
+static void fifo_receives_the_same_bytes(void **state)
+{
+    char path[64], fifo[64];
+    uint8_t data[MAX_BYTES], got[MAX_BYTES];
+    int status;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    snprintf(fifo, sizeof fifo, "%s/fifo", (char *)*state);
+    assert_int_equal(write_sample(path, NULL), ST_OK);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(write_sample(fifo, NULL) == ST_OK ? 0 : 1);
+    size_t n = slurp(fifo, got);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(n, slurp(path, data));
+    assert_memory_equal(got, data, n);
+    unlink(fifo);
     unlink(path);
 }
 
@@ -300,8 +409,9 @@ static void false_headers_are_refused(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_sample(argv[2], NULL) == ST_OK ? 0 : 1;
+        return write_mixed(argv[2], NULL) == ST_OK ? 0 : 1;
     return RUN_EACH(setup, teardown, file_has_the_layout, written_file_is_read_back,
-                    texts_may_have_brackets, damaged_byte_is_found, false_headers_are_refused,
-                    failures_name_the_file_and_leave_nothing);
+                    tensors_are_added_one_by_one, large_file_gets_its_header_last,
+                    fifo_receives_the_same_bytes, texts_may_have_brackets, damaged_byte_is_found,
+                    false_headers_are_refused, failures_name_the_file_and_leave_nothing);
 }

@@ -65,7 +65,8 @@ static struct checkpoint_part write_part(int64_t step, int k, const char *addres
     snprintf(text[0], sizeof *text, "%llu", (unsigned long long)part.id.generation);
     snprintf(text[1], sizeof *text, "%lld", (long long)step);
     assert_int_equal(checkpoint_manifest_digest(&job, chunks, digest), ST_OK);
-    const struct safetensors_tensor t = {tensor, {1, {end - begin}}, values};
+    const struct safetensors_tensor t = {
+        .name = tensor, .shape = {1, {end - begin}}, .data = values};
     const char *const metadata[][2] = {
         {"generation", text[0]}, {"step", text[1]},     {"server", k ? "1" : "0"}, {"servers", "2"},
         {"job", digest},         {"train_steps", "20"}, {"addresses", addresses},  {"folder", of}};

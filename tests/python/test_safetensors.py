@@ -20,7 +20,8 @@ except ImportError as missing:
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.join(os.path.dirname(__file__), "../..")
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 WRITER = os.path.join(BIN, "../tests/files_safetensors_test")
-SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": []}
+SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": [], "keys": [3]}
+KEYS = [-7, 0, 2**63 - 1]  # the only tensor of whole numbers
 METADATA = {"model": "lenet5", "quote": "a \"b\" \\ \n c"}
 
 
@@ -46,13 +47,18 @@ class Safetensors(unittest.TestCase):
         self.check_metadata(header.pop("__metadata__"))
         self.assertEqual({n: e["shape"] for n, e in header.items()}, SHAPES)
         at = 0
-        for entry in header.values():
-            self.assertEqual(entry["dtype"], "F32")
+        for name, entry in header.items():
             begin, end = entry["data_offsets"]
             self.assertEqual(begin, at)
-            values = struct.unpack("<%df" % ((end - begin) // 4), data[8 + length:][begin:end])
-            self.assertEqual(list(values), [(begin // 4 + i) * 0.5 - 3 for i in range(len(values))])
             at = end
+            content = data[8 + length:][begin:end]
+            if name == "keys":
+                self.assertEqual(entry["dtype"], "I64")
+                self.assertEqual(list(struct.unpack("<3q", content)), KEYS)
+                continue
+            self.assertEqual(entry["dtype"], "F32")
+            values = struct.unpack("<%df" % ((end - begin) // 4), content)
+            self.assertEqual(list(values), [(begin // 4 + i) * 0.5 - 3 for i in range(len(values))])
         self.assertEqual(len(data), 8 + length + at)
 
     def test_library_reads_file(self):
@@ -65,6 +71,10 @@ class Safetensors(unittest.TestCase):
             for name, shape in SHAPES.items():
                 tensor = f.get_tensor(name)
                 self.assertEqual(list(tensor.shape), shape)
+                if name == "keys":
+                    self.assertEqual(tensor.dtype, numpy.int64)
+                    self.assertEqual(tensor.tolist(), KEYS)
+                    continue
                 self.assertEqual(tensor.dtype, numpy.float32)
                 want = (numpy.arange(at, at + tensor.size) * 0.5 - 3).reshape(shape)
                 self.assertTrue((tensor == want).all())

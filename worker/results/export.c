@@ -15,7 +15,8 @@ enum status export_write(const char *path, const struct chunks *chunks, const fl
     }
     for (int i = 0; i < chunks->n_params; i++) {
         const struct net_param *p = &chunks->params[i];
-        tensors[i] = (struct safetensors_tensor){p->name, p->shape, flat + p->first};
+        tensors[i] = (struct safetensors_tensor){
+            .name = p->name, .shape = p->shape, .data = flat + p->first};
     }
     struct safetensors_content content = {tensors, chunks->n_params, metadata, n_meta};
     enum status st = safetensors_write(path, &content, NULL);

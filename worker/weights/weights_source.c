@@ -81,7 +81,7 @@ static enum status open_file(struct weights_source *s)
                                                    .shape = e[s->n].shape,
                                                    .n_elems = e[s->n].n_elems,
                                                    .dtype = e[s->n].dtype_text,
-                                                   .is_float = e[s->n].dtype != SAFETENSORS_OTHER,
+                                                   .is_float = safetensors_is_float(e[s->n].dtype),
                                                    .is_count = is_count(e[s->n].dtype_text),
                                                    .at = s->n};
 done:
