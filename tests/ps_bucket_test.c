@@ -81,9 +81,9 @@ static void change(struct bucket *b, size_t i, bool adds)
         row_table_remove(&b->rows, row);
         marks[i] = 0;
     } else if (adds && !row) {
-        assert_int_equal(row_table_reserve(&b->rows, 1), ST_OK);
-        row = bucket_add_row(b, key);
-        row->step = drawn;
+        assert_int_equal(bucket_begin(b, 1, 1), ST_OK);
+        row = bucket_change(b, key, NULL);
+        bucket_end(b);
         marks[i] = row->data[0] = 1 + (float)drawn;
     }
 }
@@ -146,12 +146,11 @@ static void test_keys_with_equal_entries_are_distinguished(void **state)
         keys[i] = key_with_hash(hash ^ (uint64_t)i << 40);
         assert_true(rng_mix(keys[i]) == (hash ^ (uint64_t)i << 40));
     }
-    assert_int_equal(row_table_reserve(&b->rows, 2), ST_OK);
-    bucket_add_row(b, keys[0])->step = 1;
+    assert_int_equal(bucket_begin(b, 2, 2), ST_OK);
+    bucket_change(b, keys[0], NULL);
     row_table_find(&b->rows, keys, N, rows);
     assert_true(rows[0] && !rows[1] && !rows[2]);
-    added = bucket_add_row(b, keys[2]);
-    added->step = 1;
+    added = bucket_change(b, keys[2], NULL);
     row_table_find(&b->rows, keys, N, rows);
     assert_true(rows[0] && rows[0] != added && !rows[1] && rows[2] == added);
     row_table_remove(&b->rows, added);
@@ -167,8 +166,8 @@ static void test_memory_of_rows_is_bounded(void **state)
     c.dim = 16;
     assert_int_equal(bucket_create(&c, &b), ST_OK);
     for (size_t i = 0; i < 300000; i++) {
-        assert_int_equal(row_table_reserve(&b->rows, 1), ST_OK);
-        bucket_add_row(b, rng_mix(i))->step = 1;
+        assert_int_equal(bucket_begin(b, 1, 1), ST_OK);
+        bucket_change(b, rng_mix(i), NULL);
         if (i > 20000 && (double)bucket_bytes(b) > 160.0 * (double)b->rows.n)
             fail_msg("%zu bytes for %u rows", bucket_bytes(b), b->rows.n);
     }
@@ -184,26 +183,26 @@ static void test_reads_create_nothing(void **state)
     char unaligned[1000 * sizeof key + 1];
     for (size_t i = 0; i < 1000; i++)
         memcpy(unaligned + 1 + i * sizeof key, &(uint64_t){i * i}, sizeof key);
-    bucket_read(b, unaligned + 1, 1000, values[0]);
+    assert_int_equal(bucket_read(b, 0, unaligned + 1, 1000, values[0]), ST_OK);
     for (size_t i = 0; i < 1000; i++) {
         bucket_initial(&b->config, i * i, expected);
         assert_memory_equal(values[i], expected, sizeof expected);
     }
     assert_int_equal(b->rows.n, 0);
     assert_int_equal(bucket_bytes(b), bytes);
-    assert_int_equal(row_table_reserve(&b->rows, 1), ST_OK);
-    bucket_read(b, &key, 1, values[0]);
-    struct row *row = bucket_add_row(b, 43); /* its memory is used again */
+    assert_int_equal(bucket_read(b, 0, &key, 1, values[0]), ST_OK);
+    assert_int_equal(bucket_begin(b, 2, 1), ST_OK);
+    struct row *row = bucket_change(b, 43, NULL); /* its memory is used again */
     for (size_t i = 0; i < 2 * DIM; i++)
         row->data[i] = 3;
-    row_table_remove(&b->rows, row);
-    row = bucket_add_row(b, key);
+    bucket_remove(b, row);
+    row = bucket_change(b, key, NULL);
     assert_memory_equal(row->data, values[0], sizeof values[0]);
     for (size_t i = DIM; i < 2 * DIM; i++)
         assert_true(row->data[i] == 0);
-    row->step = 1;
     row->data[2] = 9;
-    bucket_read(b, &key, 1, values[1]);
+    bucket_end(b);
+    assert_int_equal(bucket_read(b, 1, &key, 1, values[1]), ST_OK);
     assert_true(values[1][2] == 9);
     bucket_destroy(b);
 }

@@ -70,6 +70,7 @@ enum status bucket_create(const struct bucket_config *config, struct bucket **ou
     b->config = *config;
     b->n_slots = n_slots;
     TRY(row_table_create((dim + n_slots) * sizeof(float), &b->rows));
+    undo_init(&b->undo, b->rows.row_bytes);
     *out = b;
     b = NULL;
 done:
@@ -82,6 +83,7 @@ void bucket_destroy(struct bucket *b)
     if (!b)
         return;
     row_table_destroy(&b->rows);
+    undo_destroy(&b->undo);
     free(b);
 }
 
@@ -99,31 +101,85 @@ const char *bucket_check_keys(const struct bucket *b, const void *keys, size_t n
     return NULL;
 }
 
-void bucket_read(const struct bucket *b, const void *keys, size_t n, float *values)
+enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        struct row **rows)
+{
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
+    row_table_find(&b->rows, keys, n, rows);
+    if (version == b->version)
+        return ST_OK;
+    undo_find(&b->undo, version, keys, n, rows);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i] && rows[i]->step == ROW_ABSENT)
+            rows[i] = NULL;
+    return ST_OK;
+}
+
+enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        float *values)
 {
     size_t dim = (size_t)b->config.dim;
     struct row *rows[READ_BLOCK];
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
     for (size_t first = 0; first < n; first += READ_BLOCK) {
         size_t count = n - first < READ_BLOCK ? n - first : READ_BLOCK;
         const char *part = (const char *)keys + first * sizeof(uint64_t);
-        row_table_find(&b->rows, part, count, rows);
+        bucket_find(b, version, part, count, rows);
         for (size_t i = 0; i < count; i++, values += dim)
             if (rows[i])
                 memcpy(values, rows[i]->data, dim * sizeof *values);
             else
                 bucket_initial(&b->config, row_key_at(part, i), values);
     }
+    return ST_OK;
 }
 
-struct row *bucket_add_row(struct bucket *b, uint64_t key)
+static int compare_keys(const void *a, const void *b)
 {
-    struct row *row = row_table_add(&b->rows, key);
-    bucket_initial(&b->config, key, row->data);
-    memset(row->data + b->config.dim, 0, b->n_slots * sizeof *row->data);
-    return row;
+    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0);
+    return (x > y) - (x < y);
+}
+
+/* Sorts keys, and removes repeated keys and those of absent rows. Returns the number of keys. */
+static size_t keep_present(const struct bucket *b, uint64_t version, uint64_t *keys, size_t n)
+{
+    size_t n_unique = 0, kept = 0;
+    struct row *rows[READ_BLOCK];
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || keys[i] != keys[i - 1])
+            keys[n_unique++] = keys[i];
+    for (size_t first = 0; first < n_unique; first += READ_BLOCK) {
+        size_t count = n_unique - first < READ_BLOCK ? n_unique - first : READ_BLOCK;
+        bucket_find(b, version, keys + first, count, rows);
+        for (size_t i = 0; i < count; i++)
+            if (rows[i])
+                keys[kept++] = keys[first + i];
+    }
+    return kept;
+}
+
+enum status bucket_list_keys(const struct bucket *b, uint64_t version, uint64_t **keys, size_t *n)
+{
+    const struct row *row;
+    uint32_t cursor = 0;
+    size_t count = 0;
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
+    uint64_t *all = malloc((b->rows.n + undo_keys(&b->undo, version, NULL) + 1) * sizeof *all);
+    if (!all)
+        return ST_NOMEM;
+    while ((row = row_table_next(&b->rows, &cursor)))
+        all[count++] = row->key;
+    count += undo_keys(&b->undo, version, all + count);
+    *n = keep_present(b, version, all, count);
+    *keys = all;
+    return ST_OK;
 }
 
 size_t bucket_bytes(const struct bucket *b)
 {
-    return sizeof *b + row_table_bytes(&b->rows);
+    return sizeof *b + row_table_bytes(&b->rows) + undo_bytes(&b->undo);
 }

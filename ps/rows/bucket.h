@@ -1,13 +1,17 @@
-/* ps/rows/bucket.h - the rows of one bucket of a table, at one version. A row that does not exist
- * has initial values, which are a pure function of the job's seed, the table's name, the key and
- * the element. So reads create nothing. Owns:    the rows. Threads: one at a time; the caller has a
- * lock for each bucket. Errors:  ST_INVALID (logged), ST_NOMEM, ST_RANGE; a failed call changes
- * nothing. */
+/* ps/rows/bucket.h - the rows of one bucket of a table, at the present version and at older ones
+ * that are needed (undo.h). A row that does not exist has initial values, which are a pure function
+ * of the job's seed, the table's name, the key and the element. So reads create nothing.
+ * Owns:    the rows, and their undo logs.
+ * Threads: one at a time; the caller has a lock for each bucket.
+ * Errors:  ST_INVALID (logged), ST_NOMEM, ST_RANGE; a failed call changes nothing. */
 #ifndef PS_ROWS_BUCKET_H
 #define PS_ROWS_BUCKET_H
 #include "kernels/vector/optim_rows.h"
 #include "ps/rows/row_table.h"
+#include "ps/rows/undo.h"
+#include <stdbool.h>
 
+enum { BUCKET_MAX_HOLDS = 8 };
 enum bucket_init { BUCKET_ZEROS, BUCKET_UNIFORM, BUCKET_NORMAL, BUCKET_N_INITS };
 
 struct bucket_config {
@@ -18,13 +22,18 @@ struct bucket_config {
     uint64_t init_key; /* result of bucket_init_key */
     uint32_t number;   /* number of the bucket in its table */
     uint32_t n_buckets;
+    bool keeps_previous; /* the version before the present one stays readable (sync) */
 };
 
 struct bucket {
     struct bucket_config config;
-    uint64_t version;      /* version of the rows, from 0 */
+    uint64_t first;        /* version with which the bucket began */
+    uint64_t version;      /* version of the rows */
     size_t n_slots;        /* floats of a row besides its values */
     struct row_table rows; /* data: values, then slots */
+    struct undo undo;
+    uint64_t holds[BUCKET_MAX_HOLDS]; /* held versions, ascending */
+    int n_holds;
 };
 
 /* Returns the key of the initial values of a table. */
@@ -39,12 +48,35 @@ void bucket_destroy(struct bucket *b); /* NULL is fine. */
 /* Checks keys that a message contains: they must be ascending and unique, and belong to the bucket.
  * Returns NULL, or the reason of a refusal, and then sets *at to the place of the key. */
 const char *bucket_check_keys(const struct bucket *b, const void *keys, size_t n, size_t *at);
-/* Sets values (n * dim) to the rows of the keys, in their order. keys: any alignment and order. */
-void bucket_read(const struct bucket *b, const void *keys, size_t n, float *values);
-/* Adds the row of a key that has none, with initial values and slots of zero; `step` is not set.
- * row_table_reserve precedes it. */
-struct row *bucket_add_row(struct bucket *b, uint64_t key);
+/* Sets rows[i] to the row of key i in a readable version, or to NULL. The rows must not be changed,
+ * and are valid until the next change. keys: ascending, of any alignment. */
+enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        struct row **rows);
+/* Sets values (n * dim) to the rows of the keys in a readable version. keys: ascending, of any
+ * alignment. ST_NOT_FOUND: the version is not readable. */
+enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        float *values);
+/* Allocates *keys, and fills it with the keys of all rows of a readable version, ascending. */
+enum status bucket_list_keys(const struct bucket *b, uint64_t version, uint64_t **keys, size_t *n);
 /* Returns the bytes that the bucket has allocated. */
 size_t bucket_bytes(const struct bucket *b);
+
+/* Functions below are in bucket_versions.c. */
+
+/* Returns true if the version is the present one, the previous one if it is kept, or held. */
+bool bucket_is_readable(const struct bucket *b, uint64_t version);
+/* Keeps a readable version readable until it is released as often as it was held. ST_NOT_FOUND: it
+ * is not readable; ST_BUSY: there are BUCKET_MAX_HOLDS holds. */
+enum status bucket_hold(struct bucket *b, uint64_t version);
+void bucket_release(struct bucket *b, uint64_t version);
+
+/* Begins a new version: allocates memory for n_changes changed or removed rows, and for n_new new
+ * ones. Then each key changes at most once, and bucket_end makes the version. */
+enum status bucket_begin(struct bucket *b, size_t n_changes, size_t n_new);
+/* Returns the row of a key in order to change it. row: the present row, or NULL: a row is added
+ * with initial values and slots of zero. Sets its step to the new version. */
+struct row *bucket_change(struct bucket *b, uint64_t key, struct row *row);
+void bucket_remove(struct bucket *b, struct row *row);
+void bucket_end(struct bucket *b);
 
 #endif

@@ -1,0 +1,94 @@
+/* ps/rows/bucket_versions.c - holds of older versions, and changes of rows (bucket.h). */
+#include "ps/rows/bucket.h"
+
+/* Writes the versions before `present` that must stay readable, ascending, and returns their
+ * number. */
+static int needed_versions(const struct bucket *b, uint64_t present,
+                           uint64_t needed[BUCKET_MAX_HOLDS + 1])
+{
+    int n = 0, k = 0;
+    bool has_previous = b->config.keeps_previous && present > 0;
+    for (; k < b->n_holds && (!has_previous || b->holds[k] < present - 1); k++)
+        if (n == 0 || needed[n - 1] != b->holds[k])
+            needed[n++] = b->holds[k];
+    if (has_previous)
+        needed[n++] = present - 1;
+    for (; k < b->n_holds; k++)
+        if (n == 0 || needed[n - 1] != b->holds[k])
+            needed[n++] = b->holds[k];
+    return n;
+}
+
+bool bucket_is_readable(const struct bucket *b, uint64_t version)
+{
+    if (version == b->version)
+        return true;
+    if (b->config.keeps_previous && version + 1 == b->version && version >= b->first)
+        return true;
+    for (int i = 0; i < b->n_holds; i++)
+        if (b->holds[i] == version)
+            return true;
+    return false;
+}
+
+enum status bucket_hold(struct bucket *b, uint64_t version)
+{
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
+    if (b->n_holds == BUCKET_MAX_HOLDS)
+        return ST_BUSY;
+    int at = b->n_holds++;
+    for (; at > 0 && b->holds[at - 1] > version; at--)
+        b->holds[at] = b->holds[at - 1];
+    b->holds[at] = version;
+    return ST_OK;
+}
+
+void bucket_release(struct bucket *b, uint64_t version)
+{
+    uint64_t needed[BUCKET_MAX_HOLDS + 1];
+    int at = 0;
+    while (at < b->n_holds && b->holds[at] != version)
+        at++;
+    CHECK(at < b->n_holds);
+    for (b->n_holds--; at < b->n_holds; at++)
+        b->holds[at] = b->holds[at + 1];
+    int n = needed_versions(b, b->version, needed);
+    undo_settle(&b->undo, needed, n);
+}
+
+enum status bucket_begin(struct bucket *b, size_t n_changes, size_t n_new)
+{
+    enum status st = row_table_reserve(&b->rows, n_new);
+    if (st == ST_OK && (b->config.keeps_previous || b->n_holds > 0))
+        st = undo_begin(&b->undo, n_changes);
+    return st;
+}
+
+struct row *bucket_change(struct bucket *b, uint64_t key, struct row *row)
+{
+    if (row) {
+        undo_record(&b->undo, row);
+    } else {
+        undo_record_absent(&b->undo, key);
+        row = row_table_add(&b->rows, key);
+        bucket_initial(&b->config, key, row->data);
+        memset(row->data + b->config.dim, 0, b->n_slots * sizeof *row->data);
+    }
+    row->step = b->version + 1;
+    return row;
+}
+
+void bucket_remove(struct bucket *b, struct row *row)
+{
+    undo_record(&b->undo, row);
+    row_table_remove(&b->rows, row);
+}
+
+void bucket_end(struct bucket *b)
+{
+    uint64_t needed[BUCKET_MAX_HOLDS + 1];
+    b->version++;
+    int n = needed_versions(b, b->version, needed);
+    undo_end(&b->undo, b->version, needed, n);
+}
