@@ -1,0 +1,250 @@
+/* ps/rows/merge.c - see merge.h. The pass has three stages, each over all keys of the step, so that
+ * rows can be requested from memory before they are needed: a heap merges the keys, one search
+ * finds the rows, and one loop updates them. */
+#include "ps/rows/merge.h"
+#include "kernels/vector/vector.h"
+#include <stdlib.h>
+
+struct kept { /* copy of a contribution: keys, then gradients */
+    struct merge_input input;
+    char *memory;
+    size_t bytes;
+};
+
+struct part { /* gradient of a key */
+    uint32_t rank, at;
+};
+
+struct head { /* next key of one contribution */
+    uint64_t key;
+    uint32_t rank, at;
+};
+
+struct merge {
+    int n_members;
+    size_t dim;
+    struct kept *kept;          /* copies by rank */
+    struct merge_input *inputs; /* inputs of the pass by rank */
+    struct head *heap;
+    size_t capacity;    /* number of parts, and of keys, that the arrays below can hold */
+    struct part *parts; /* all gradients, in the order of keys, then ranks */
+    uint64_t *keys;
+    uint32_t *first; /* first part of each key, and the number of parts */
+    struct row **rows;
+};
+
+enum status merge_create(int n_members, int dim, struct merge **out)
+{
+    size_t n = (size_t)n_members;
+    struct merge *m = calloc(1, sizeof *m);
+    if (!m)
+        return ST_NOMEM;
+    m->n_members = n_members;
+    m->dim = (size_t)dim;
+    m->kept = calloc(n, sizeof *m->kept);
+    m->inputs = calloc(n, sizeof *m->inputs);
+    m->heap = calloc(n, sizeof *m->heap);
+    if (!m->kept || !m->inputs || !m->heap) {
+        merge_destroy(m);
+        return ST_NOMEM;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+static void free_arrays(struct merge *m)
+{
+    free(m->parts);
+    free(m->keys);
+    free(m->first);
+    free(m->rows);
+    m->parts = NULL;
+    m->keys = NULL;
+    m->first = NULL;
+    m->rows = NULL;
+    m->capacity = 0;
+}
+
+void merge_destroy(struct merge *m)
+{
+    if (!m)
+        return;
+    for (int r = 0; m->kept && r < m->n_members; r++)
+        free(m->kept[r].memory);
+    free_arrays(m);
+    free(m->kept);
+    free(m->inputs);
+    free(m->heap);
+    free(m);
+}
+
+enum status merge_keep(struct merge *m, int rank, const struct merge_input *in)
+{
+    struct kept *k = &m->kept[rank];
+    size_t key_bytes = in->n * sizeof(uint64_t), bytes = in->n * m->dim * sizeof(float) + key_bytes;
+    if (bytes > k->bytes) {
+        char *memory = realloc(k->memory, bytes + bytes / 4);
+        if (!memory)
+            return ST_NOMEM;
+        k->memory = memory;
+        k->bytes = bytes + bytes / 4;
+    }
+    if (bytes > 0) {
+        memcpy(k->memory, in->keys, key_bytes);
+        memcpy(k->memory + key_bytes, in->gradients, bytes - key_bytes);
+    }
+    k->input = (struct merge_input){in->n, in->weight, k->memory, k->memory + key_bytes};
+    return ST_OK;
+}
+
+void merge_clear(struct merge *m)
+{
+    for (int r = 0; r < m->n_members; r++)
+        m->kept[r].input = (struct merge_input){0};
+}
+
+/* Allocates arrays for n parts. */
+static enum status reserve(struct merge *m, size_t n)
+{
+    if (n + 1 <= m->capacity)
+        return ST_OK;
+    free_arrays(m);
+    size_t capacity = n + n / 4 + 1;
+    m->parts = malloc(capacity * sizeof *m->parts);
+    m->keys = malloc(capacity * sizeof *m->keys);
+    m->first = malloc(capacity * sizeof *m->first);
+    m->rows = malloc(capacity * sizeof *m->rows);
+    if (!m->parts || !m->keys || !m->first || !m->rows) {
+        free_arrays(m);
+        return ST_NOMEM;
+    }
+    m->capacity = capacity;
+    return ST_OK;
+}
+
+static bool precedes(const struct head *a, const struct head *b)
+{
+    return a->key < b->key || (a->key == b->key && a->rank < b->rank);
+}
+
+/* Moves the head at `at` down until no head below it precedes it. */
+static void sift_down(struct head *heap, size_t n, size_t at)
+{
+    struct head moved = heap[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && precedes(&heap[child + 1], &heap[child]))
+            child++;
+        if (!precedes(&heap[child], &moved))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static size_t fill_heap(struct merge *m)
+{
+    size_t n = 0;
+    for (int r = 0; r < m->n_members; r++)
+        if (m->inputs[r].n > 0)
+            m->heap[n++] =
+                (struct head){.key = row_key_at(m->inputs[r].keys, 0), .rank = (uint32_t)r};
+    for (size_t at = n / 2; at-- > 0;)
+        sift_down(m->heap, n, at);
+    return n;
+}
+
+/* Fills keys, first and parts. Returns the number of keys. */
+static size_t merge_keys(struct merge *m)
+{
+    size_t n_heads = fill_heap(m), n_keys = 0;
+    uint32_t n_parts = 0;
+    while (n_heads > 0) {
+        struct head *top = m->heap;
+        const struct merge_input *in = &m->inputs[top->rank];
+        if (n_keys == 0 || m->keys[n_keys - 1] != top->key) {
+            m->keys[n_keys] = top->key;
+            m->first[n_keys++] = n_parts;
+        }
+        m->parts[n_parts++] = (struct part){top->rank, top->at};
+        if (++top->at < in->n)
+            top->key = row_key_at(in->keys, top->at);
+        else
+            *top = m->heap[--n_heads];
+        sift_down(m->heap, n_heads, 0);
+    }
+    m->first[n_keys] = n_parts;
+    return n_keys;
+}
+
+static const char *gradient_of(const struct merge *m, const struct part *part)
+{
+    const char *gradients = m->inputs[part->rank].gradients;
+    return gradients + part->at * m->dim * sizeof(float);
+}
+
+/* Updates a row by the gradients of key i. */
+static void update_row(const struct merge *m, const struct optim_rows_step *step, size_t i,
+                       struct row *row, float scale)
+{
+    float sum[OPTIM_ROWS_MAX_DIM];
+    const struct part *part = m->parts + m->first[i], *last = m->parts + m->first[i + 1] - 1;
+    const float *others = part < last ? sum : NULL;
+    if (part < last) {
+        vector_scale(sum, gradient_of(m, part), m->inputs[part->rank].weight, m->dim);
+        while (++part < last)
+            vector_add_scaled(sum, gradient_of(m, part), m->inputs[part->rank].weight, m->dim);
+    }
+    optim_rows_run(step, &(struct optim_run){.n = m->dim,
+                                             .sum = gradient_of(m, last),
+                                             .weight = m->inputs[last->rank].weight,
+                                             .scale = scale,
+                                             .others = others,
+                                             .old = row->data,
+                                             .slots = row->data + m->dim,
+                                             .new_slots = row->data + m->dim,
+                                             .slot_stride = m->dim,
+                                             .new_ = row->data});
+}
+
+/* Chooses the inputs of the pass. Returns the number of their gradients. */
+static size_t choose_inputs(struct merge *m, int rank, const struct merge_input *last)
+{
+    size_t n = 0;
+    for (int r = 0; r < m->n_members; r++) {
+        m->inputs[r] = r == rank ? *last : m->kept[r].input;
+        if (!(m->inputs[r].weight > 0))
+            m->inputs[r].n = 0;
+        n += m->inputs[r].n;
+    }
+    return n;
+}
+
+enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
+                      float scale)
+{
+    enum status st = ST_OK;
+    struct optim_rows_step step;
+    size_t n_new = 0;
+    TRY(reserve(m, choose_inputs(m, rank, last)));
+    size_t n = merge_keys(m);
+    row_table_find(&b->rows, m->keys, n, m->rows);
+    for (size_t i = 0; i < n; i++)
+        n_new += !m->rows[i];
+    TRY(bucket_begin(b, n, n_new));
+    optim_rows_begin(&b->config.optimizer, b->version + 1, &step);
+    for (size_t i = 0; i < n; i++)
+        update_row(m, &step, i, bucket_change(b, m->keys[i], m->rows[i]), scale);
+    bucket_end(b);
+    merge_clear(m);
+done:
+    return st;
+}
+
+size_t merge_bytes(const struct merge *m)
+{
+    size_t bytes =
+        m->capacity * (sizeof *m->parts + sizeof *m->keys + sizeof *m->first + sizeof *m->rows);
+    for (int r = 0; r < m->n_members; r++)
+        bytes += m->kept[r].bytes;
+    return bytes;
+}

@@ -1,0 +1,37 @@
+/* ps/rows/merge.h - the contributions of a step to one bucket. Contributions that arrive before the
+ * last one are copied. Then one pass merges the ascending keys of all members, and updates each row
+ * once. For each key, the sum begins with weight times gradient of the lowest rank that has the
+ * key, and the contributions of higher ranks follow in rank order. So the bits do not depend on the
+ * order of arrival.
+ * Owns:    copies of contributions, and memory for the pass, kept from step to step.
+ * Threads: one at a time; the caller has the bucket's lock.
+ * Errors:  ST_NOMEM; a failed call changes no row. */
+#ifndef PS_ROWS_MERGE_H
+#define PS_ROWS_MERGE_H
+#include "ps/rows/bucket.h"
+
+struct merge_input { /* a contribution, whose keys bucket_check_keys has checked */
+    size_t n;        /* number of keys; at most 4 million */
+    float weight;    /* if it is 0, the keys have no effect */
+    const void *keys;
+    const void *gradients; /* n * dim floats; keys and gradients may have any alignment */
+};
+
+struct merge;
+enum status merge_create(int n_members, int dim, struct merge **out);
+void merge_destroy(struct merge *m); /* NULL is fine. */
+
+/* Copies the contribution of the member `rank`; a second one of the same rank replaces the first.
+ */
+enum status merge_keep(struct merge *m, int rank, const struct merge_input *in);
+/* Forgets all copies. */
+void merge_clear(struct merge *m);
+/* Makes the next version of the bucket from the copies and the contribution of `rank`, which is
+ * read in place, and forgets the copies. If the call fails, the copies stay. The gradient of a row
+ * is its sum times `scale`. */
+enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
+                      float scale);
+/* Returns the bytes that the copies and the pass have allocated. */
+size_t merge_bytes(const struct merge *m);
+
+#endif
