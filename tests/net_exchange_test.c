@@ -518,6 +518,43 @@ static void refused_join_keeps_shared_memory(void **state)
     rig_close(&r);
 }
 
+/* Loses ps 0 while the member leaves and server 1 has not answered. */
+static void lose_ps0_while_leaving(struct rig *r)
+{
+    struct net_start start;
+    assert_int_equal(net_exchange_start(r->m.x, &start), ST_OK);
+    tiny_set(&r->tiny[1], &r->tiny[1].hold, 1);
+    assert_int_equal(net_exchange_leave_soon(r->m.x, 5000), ST_OK);
+    tiny_push_all(&r->m, 0);
+    tiny_await(&r->tiny[1], &r->tiny[1].n_push, MODEL_CHUNKS / 2);
+    tiny_stop(&r->tiny[0]);
+}
+
+/* The member does not wait for server 1, which may still read the gradient that the member now
+ * overwrites. The server reads the gradient of the push. */
+static void leaving_member_keeps_pushed_gradients(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    struct segment_name name;
+    struct segment *server;
+    char why[SEGMENT_WHY_BYTES];
+    rig_open_shared(&r, 2);
+    segment_name_of(r.segment, &name);
+    assert_int_equal(segment_open(&name, &server, why), ST_OK);
+    const float *pushed = segment_at(server, 0, MODEL_ELEMS * sizeof *pushed);
+    lose_ps0_while_leaving(&r);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1), ST_REBASED);
+    for (int i = 0; i < MODEL_ELEMS; i++) {
+        assert_float_equal(r.m.gradient[i], 1, 0);
+        r.m.gradient[i] = 2;
+        assert_float_equal(pushed[i], 1, 0);
+    }
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
+    segment_unref(server);
+    rig_close(&r);
+}
+
 /* Gradients outside the segment go by TCP, while versions still pass by reference. */
 static void foreign_gradients_go_by_tcp(void **state)
 {
@@ -603,7 +640,7 @@ int main(void)
                      fatal_answers_end_the_exchange, refused_join_ends_start,
                      start_waits_for_busy_server, cancel_ends_each_wait,
                      lost_parameters_end_the_exchange, refused_join_keeps_shared_memory,
-                     shared_payloads_pass_by_reference, foreign_gradients_go_by_tcp,
-                     restart_without_shared_memory_uses_tcp, reused_buffer_is_requested_again,
-                     bad_shared_place_is_refused);
+                     leaving_member_keeps_pushed_gradients, shared_payloads_pass_by_reference,
+                     foreign_gradients_go_by_tcp, restart_without_shared_memory_uses_tcp,
+                     reused_buffer_is_requested_again, bad_shared_place_is_refused);
 }

@@ -395,6 +395,29 @@ static void renewed_memory_is_out_of_reach(void **state)
     assert_int_equal(count_fds(), before);
 }
 
+static void detached_memory_is_no_longer_read(void **state)
+{
+    int before = count_fds();
+    struct segment_name name;
+    struct segment *s, *peer;
+    assert_int_equal(segment_create(BYTES, &s, why), ST_OK);
+    char *data = segment_data(s);
+    memset(data, 'a', BYTES);
+    segment_name_of(s, &name);
+    assert_int_equal(segment_open(&name, &peer, why), ST_OK);
+    const char *read = segment_at(peer, 0, BYTES);
+    assert_int_equal(segment_detach(s, why), ST_OK);
+    assert_ptr_equal(segment_data(s), data);
+    for (int i = 0; i < BYTES; i++) {
+        assert_int_equal(data[i], 'a');
+        data[i] = 'b';
+        assert_int_equal(read[i], 'a');
+    }
+    segment_unref(peer);
+    segment_unref(s);
+    assert_int_equal(count_fds(), before);
+}
+
 static void values_end_with_their_segment(void **state)
 {
     int before = count_fds();
@@ -545,5 +568,5 @@ int main(void)
                      each_number_has_one_segment, only_the_owner_writes, missing_memory_is_an_error,
                      one_peer_writes_a_lent_segment, only_lent_segments_are_opened_to_write,
                      lent_segment_has_its_memory, renewed_memory_is_out_of_reach,
-                     values_end_with_their_segment);
+                     detached_memory_is_no_longer_read, values_end_with_their_segment);
 }

@@ -263,8 +263,10 @@ static void test_towers_of_a_group(void **state)
 }
 
 /* Servers whose generation ends once, in step 5: chunk 0 has no further version there, while the
- * last contribution to chunk 1 has no answer until a thread waits for that chunk alone. */
+ * last contribution to chunk 1 has no answer until a thread waits for that chunk alone. If the
+ * worker leaves, its requests are dropped instead, and chunk 1 never has an answer. */
 static struct {
+    int leaves;
     _Atomic int is_unanswered; /* chunk 1 has a request without an answer */
     _Atomic int n_rebased;     /* waits that reported the end of the generation */
     struct net_start start;    /* start of the next generation */
@@ -279,6 +281,8 @@ static enum status ending_wait(void *ctx, int first, int n, int64_t step, int64_
             ending.is_unanswered = 1;
         return ST_REBASED;
     }
+    if (ending.leaves)
+        return ending.n_rebased > 0 ? ST_REBASED : ST_OK;
     if (first == 1 && n == 1)
         ending.is_unanswered = 0;
     return ST_OK;
@@ -286,11 +290,18 @@ static enum status ending_wait(void *ctx, int first, int n, int64_t step, int64_
 
 static int ending_is_busy(void *ctx, int chunk)
 {
-    return chunk == 1 && ending.is_unanswered;
+    return chunk == 1 && ending.is_unanswered && !ending.leaves;
+}
+
+static int ending_is_leaving(void *ctx)
+{
+    return ending.leaves;
 }
 
 static enum status ending_start(void *ctx, struct net_start *out)
 {
+    if (ending.leaves)
+        return ST_CANCELLED;
     if (ending.n_rebased > 0)
         ending.start.step = 5;
     *out = ending.start;
@@ -304,12 +315,11 @@ static enum status write_answered(struct plan *p, int layer)
     return group_writes(p, layer);
 }
 
-/* A group of towers computes to the end of an invalid step. It writes no gradient that a server may
+/* Trains with a group of towers until the generation ends. No gradient is written that a server may
  * still read, because the server has not answered its push. */
-static void invalid_step_waits_for_answers(void **state)
+static void end_generation(int leaves, struct trainer_result *result)
 {
     struct rig r;
-    struct trainer_result result;
     struct backend backend = group_backend();
     group_writes = backend.wait_grads;
     backend.wait_grads = write_answered;
@@ -321,15 +331,32 @@ static void invalid_step_waits_for_answers(void **state)
     struct updates wrapped = {&ops, r.updates.ctx};
     ops.wait = ending_wait;
     ops.is_busy = ending_is_busy;
+    ops.is_leaving = ending_is_leaving;
     ops.start = ending_start;
     memset(&ending, 0, sizeof ending);
+    ending.leaves = leaves;
     ending.start = r.start;
     r.cfg.updates = &wrapped;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
-    assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
+    assert_int_equal(trainer_run(r.trainer, &r.start, result), ST_OK);
     assert_true(ending.n_rebased > 0);
-    assert_int_equal(result.global_step, 15);
     rig_free(&r);
+}
+
+/* A group of towers computes to the end of an invalid step. */
+static void invalid_step_waits_for_answers(void **state)
+{
+    struct trainer_result result;
+    end_generation(0, &result);
+    assert_false(result.left);
+    assert_int_equal(result.global_step, 15);
+}
+
+static void leaving_worker_computes_no_invalid_step(void **state)
+{
+    struct trainer_result result;
+    end_generation(1, &result);
+    assert_true(result.left);
 }
 
 /* One tower of a group fails, or sees the stop, while all others wait for it: the run ends. */
@@ -546,8 +573,8 @@ int main(void)
     return RUN_TESTS(
         test_each_sample_once_a_pass, chunks_advance_at_own_pace, test_towers_share_the_batch,
         late_gradients_yield_same_parameters, test_towers_of_two_backends, test_towers_of_a_group,
-        invalid_step_waits_for_answers, test_a_group_ends_with_a_tower,
-        slow_tower_keeps_reports_complete, test_towers_are_deterministic, test_resumes_at_a_step,
-        test_a_failing_tower_ends_the_run, test_stop_ends_the_run, test_evaluate_counts_all,
-        test_evaluates_whole_versions);
+        invalid_step_waits_for_answers, leaving_worker_computes_no_invalid_step,
+        test_a_group_ends_with_a_tower, slow_tower_keeps_reports_complete,
+        test_towers_are_deterministic, test_resumes_at_a_step, test_a_failing_tower_ends_the_run,
+        test_stop_ends_the_run, test_evaluate_counts_all, test_evaluates_whole_versions);
 }

@@ -25,6 +25,7 @@ struct step {
     struct session_out out;
     struct link *target[SESSION_ACTIONS];
     char reason[BIDI_REASON_BYTES]; /* reason for the log line */
+    char why[SEGMENT_WHY_BYTES];    /* why the gradients cannot be detached; "": no error */
 };
 
 static int64_t lowest_version(const struct net_exchange *x)
@@ -43,6 +44,16 @@ static void forget_all(struct net_exchange *x)
     if (lowest >= 0)
         x->reached = lowest;
     exchange_request_forget_all(x);
+}
+
+/* Detaches the gradients of a member that leaves. It may leave because it has lost ps 0, while
+ * another server still reads its last contributions, and the caller may write gradients before it
+ * notices that the generation has ended. Without a copy the member must stop. */
+static void detach_gradients(struct net_exchange *x, char why[SEGMENT_WHY_BYTES])
+{
+    if (x->segment && x->session->leave == LEAVE_REPORTED &&
+        segment_detach(x->segment, why) != ST_OK)
+        x->st = ST_NOMEM;
 }
 
 /* Carries out the part of an action that only concerns memory. Returns the link for the other
@@ -79,6 +90,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
         break;
     case ACTION_REBASED:
         forget_all(x);
+        detach_gradients(x, step->why);
         break;
     case ACTION_BEGIN:
         x->n_begun++;
@@ -102,6 +114,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
 static void step_session(struct net_exchange *x, const struct session_event *e, int64_t now,
                          struct step *step)
 {
+    step->why[0] = 0;
     session_step(x->session, e, now, &step->out);
     for (int i = 0; i < step->out.n; i++)
         step->target[i] = apply_action(x, &step->out.act[i], step);
@@ -179,6 +192,8 @@ static void carry_out(struct net_exchange *x, const struct step *step)
         struct link *l = step->target[i];
         if (a->kind == ACTION_FAIL)
             set_status(x, a->st);
+        if (a->kind == ACTION_REBASED && step->why[0])
+            LOG_E("this worker leaves, and cannot keep its gradients from changing: %s", step->why);
         if (!l)
             continue;
         if (a->kind == ACTION_JOIN)

@@ -217,6 +217,16 @@ enum status segment_renew(struct segment *s, char why[SEGMENT_WHY_BYTES])
     return ST_OK;
 }
 
+/* The kernel copies a page when this process first writes to it. */
+enum status segment_detach(struct segment *s, char why[SEGMENT_WHY_BYTES])
+{
+    if (mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, s->fd,
+             0) != MAP_FAILED)
+        return ST_OK;
+    return explain_failure(why, ST_NOMEM, "no memory for a copy of %zu bytes: %s", s->bytes,
+                           status_errno_text(errno));
+}
+
 enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
                             char why[SEGMENT_WHY_BYTES])
 {

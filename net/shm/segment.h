@@ -52,6 +52,9 @@ enum status segment_create_lent(size_t bytes, struct segment **out, char why[SEG
  * segment to write. No other thread uses the data during the call. Pinned pages must be pinned
  * again. An error changes nothing. */
 enum status segment_renew(struct segment *s, char why[SEGMENT_WHY_BYTES]);
+/* Lets this process write to a copy of its segment from now on, at the same address. Peers still
+ * read the bytes that the segment has now. An error changes nothing. */
+enum status segment_detach(struct segment *s, char why[SEGMENT_WHY_BYTES]);
 /* Opens the segment of another process for reading. */
 enum status segment_open(const struct segment_name *name, struct segment **out,
                          char why[SEGMENT_WHY_BYTES]);

@@ -250,14 +250,20 @@ enum status trainer_join(struct trainer *t, struct net_start *start)
     return st;
 }
 
+/* Returns true if training has ended with `st` because the worker leaves. */
+static bool has_left(struct trainer *t, enum status st)
+{
+    const struct updates *x = t->cfg.updates;
+    return st == ST_CANCELLED && !atomic_load(&t->stopped) && x->ops->is_leaving &&
+           x->ops->is_leaving(x->ctx);
+}
+
 /* Prepares the next start, while no tower runs. *again becomes true if training continues. */
 static enum status begin_again(struct trainer *t, int *again)
 {
-    struct updates *x = t->cfg.updates;
     struct net_start start;
     enum status st = trainer_join(t, &start);
-    t->result.left = st == ST_CANCELLED && !trainer_state_is_stopped(t) && x->ops->is_leaving &&
-                     x->ops->is_leaving(x->ctx);
+    t->result.left = has_left(t, st);
     *again = st == ST_OK;
     if (st != ST_OK)
         return t->result.left ? ST_OK : st;
@@ -335,6 +341,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     for (again = !is_done; again;) {
         st = run_towers(t);
         if (st == ST_CANCELLED && atomic_load(&t->ended))
+            break;
+        t->result.left = has_left(t, st);
+        if (t->result.left)
             break;
         TRY(st);
         TRY(finish_copies(t));

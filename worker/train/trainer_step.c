@@ -6,8 +6,17 @@
 
 enum { WAIT_SLICE_MS = 1000 };
 
+/* Returns true if the worker leaves, and its generation has ended. */
+static bool is_out(const struct updates *x)
+{
+    return x->ops->is_leaving && x->ops->is_leaving(x->ctx) &&
+           x->ops->wait(x->ctx, 0, 0, 0, INT64_MAX) == ST_REBASED;
+}
+
 /* Waits, in an invalid step, until each of these chunks has no request under way. Until then a
- * server may still read the chunk's last contribution, which this step's backward overwrites. */
+ * server may still read the chunk's last contribution, which this step's backward overwrites. If
+ * the worker is out, its requests have been dropped without an answer, for example because it has
+ * lost ps 0. Then this function returns ST_CANCELLED. */
 static enum status await_answers(struct trainer *t, int first, int n)
 {
     struct updates *x = t->cfg.updates;
@@ -15,6 +24,8 @@ static enum status await_answers(struct trainer *t, int first, int n)
     for (int c = first; c < first + n && (st == ST_OK || st == ST_REBASED); c++)
         if (x->ops->is_busy && x->ops->is_busy(x->ctx, c))
             st = x->ops->wait(x->ctx, c, 1, 0, INT64_MAX);
+    if (is_out(x))
+        return ST_CANCELLED;
     return st == ST_REBASED ? ST_OK : st;
 }
 
