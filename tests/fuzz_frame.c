@@ -4,6 +4,7 @@
  * in one span. */
 #include "net/wire/frame.h"
 #include "net/wire/lacking.h"
+#include "net/wire/rows.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,25 @@ static int first_filled(const struct net_piece *piece)
     return lacking_first_filled(&chunks, 0, &marks, &piece->payload, piece->dtype);
 }
 
+/* Splits the piece as one to the bucket of a table of rows with two floats. Returns a digest of the
+ * parts, or of the refusal. */
+static uint64_t split(struct net_piece piece)
+{
+    struct net_table table = {"t", 2, 1, 1000, 1000, 0};
+    struct net_chunk bucket = {.param = -1};
+    const struct chunks chunks = {
+        .n_chunks = 1, .chunks = &bucket, .n_tables = 1, .tables = &table};
+    struct rows_parts parts;
+    char why[ROWS_WHY_BYTES];
+    piece.chunk = 0;
+    if (rows_split(&chunks, &piece, &parts, why) != ST_OK)
+        return strlen(why);
+    if (parts.keys.bytes + parts.reads.bytes + parts.values.bytes != piece.payload.bytes)
+        abort();
+    return payload_crc32c(&parts.keys) * (uint64_t)31 + payload_crc32c(&parts.reads) * 7 +
+           payload_crc32c(&parts.values);
+}
+
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
                             const struct net_piece *piece)
 {
@@ -49,6 +69,9 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     memcpy(&rate_bits, &rate, sizeof rate_bits);
     d->sum = d->sum * 31 + rate_bits;
     d->sum = d->sum * 31 + payload_crc32c(&piece->lacking) + piece->lacking.bytes;
+    d->sum = d->sum * 31 + piece->rows + piece->reads;
+    if (piece->dtype < DTYPE_INT8)
+        d->sum = d->sum * 31 + split(*piece);
     if (piece->dtype < DTYPE_INT8 && piece->lacking.bytes == 1 && piece->payload.bytes >= 12 &&
         piece->payload.bytes % 4 == 0)
         d->sum = d->sum * 31 + (uint64_t)first_filled(piece);

@@ -1,9 +1,9 @@
 /* tests/net_tables_test.c - buckets of tables in the table of chunks (I5): they follow the chunks
  * of the parameters, and their servers follow from the table of chunks and the number of servers
- * alone. Tables out of bounds are refused. */
+ * alone. Tables out of bounds are refused, and so are payloads that do not fit their counts. */
 #include "base/rng.h"
 #include "net/wire/lacking.h"
-#include "net/wire/tables.h"
+#include "net/wire/rows.h"
 #include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +250,77 @@ static void copies_are_equal_and_differences_named(void **state)
     chunks_destroy(c);
 }
 
+/* Splits a piece to bucket 3 of the table `ads`, whose payload of `bytes` bytes is in spans of 7.
+ */
+static enum status split(struct net_piece piece, const uint8_t *payload, size_t bytes,
+                         uint8_t *joined, char why[ROWS_WHY_BYTES])
+{
+    static struct net_span spans[1024];
+    struct chunks *c = make(&ads, 1);
+    struct rows_parts parts;
+    for (size_t i = 0; i * 7 <= bytes; i++)
+        spans[i] = (struct net_span){payload + i * 7, bytes - i * 7 < 7 ? bytes - i * 7 : 7};
+    piece.chunk = (uint32_t)c->n_dense + 3;
+    piece.payload = (struct net_payload){spans, 0, bytes};
+    enum status st = rows_split(c, &piece, &parts, why);
+    if (st == ST_OK) {
+        assert_int_equal(parts.keys.bytes, 8 * piece.rows);
+        assert_int_equal(parts.reads.bytes, 8 * piece.reads);
+        payload_copy(&parts.keys, joined);
+        payload_copy(&parts.reads, joined + parts.keys.bytes);
+        payload_copy(&parts.values, joined + parts.keys.bytes + parts.reads.bytes);
+    }
+    chunks_destroy(c);
+    return st;
+}
+
+static void payload_of_bucket_is_split(void **state)
+{
+    static uint8_t payload[5000], joined[5000];
+    char why[ROWS_WHY_BYTES];
+    for (size_t i = 0; i < sizeof payload; i++)
+        payload[i] = (uint8_t)(i * 31 + i / 256);
+    for (uint32_t rows = 0; rows <= 20; rows++) {
+        for (uint32_t reads = 0; reads <= 20; reads += 4) {
+            for (enum dtype d = DTYPE_F32; d <= DTYPE_F16; d++) {
+                const struct net_piece piece = {
+                    .kind = PIECE_PUSH, .weight = 1, .dtype = d, .rows = rows, .reads = reads};
+                size_t bytes = 8 * (rows + reads) + dtype_bytes(d, rows * 16);
+                memset(joined, 0, sizeof joined);
+                assert_int_equal(split(piece, payload, bytes, joined, why), ST_OK);
+                assert_memory_equal(joined, payload, bytes);
+                assert_int_equal(split(piece, payload, bytes + 1, joined, why), ST_PROTOCOL);
+                if (bytes > 0)
+                    assert_int_equal(split(piece, payload, bytes - 1, joined, why), ST_PROTOCOL);
+            }
+        }
+    }
+}
+
+static void counts_of_keys_are_bounded(void **state)
+{
+    static uint8_t payload[7000], joined[7000];
+    char why[ROWS_WHY_BYTES];
+    struct net_piece pull = {.kind = PIECE_PULL, .reads = 1232};
+    assert_int_equal(tables_share(&ads, ads.step_rows), 1232);
+    assert_int_equal(split(pull, payload, 7000, joined, why), ST_PROTOCOL);
+    assert_string_equal(why, "table 'ads', bucket 3: payload of 7000 bytes, not 9856");
+    pull.reads = 1233;
+    assert_int_equal(split(pull, payload, 0, joined, why), ST_PROTOCOL);
+    assert_string_equal(why, "table 'ads', bucket 3: 1233 keys, at most 1232 (step_rows=65536)");
+    pull.reads = 0;
+    pull.rows = UINT32_MAX;
+    assert_int_equal(split(pull, payload, 0, joined, why), ST_PROTOCOL);
+    pull.rows = 1;
+    assert_int_equal(split(pull, payload, 72, joined, why), ST_PROTOCOL);
+    assert_string_equal(why,
+                        "table 'ads', bucket 3: only a PUSH with a weight has keys with gradients");
+    pull.kind = PIECE_PUSH;
+    assert_int_equal(split(pull, payload, 72, joined, why), ST_PROTOCOL);
+    pull.weight = 1;
+    assert_int_equal(split(pull, payload, 72, joined, why), ST_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +330,8 @@ int main(void)
         cmocka_unit_test(few_buckets_move_when_servers_join_or_leave),
         cmocka_unit_test(tables_out_of_bounds_are_refused),
         cmocka_unit_test(copies_are_equal_and_differences_named),
+        cmocka_unit_test(payload_of_bucket_is_split),
+        cmocka_unit_test(counts_of_keys_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -489,6 +489,8 @@ static void invalid_pieces_are_refused(void **state)
     BAD(PIECE_REFUSED, s.piece.kind = PIECE_PULL); /* a pull has no payload */
     BAD(PIECE_REFUSED, s.piece.payload.bytes -= 4);
     BAD(PIECE_REFUSED, s.piece.payload.bytes = 0);
+    BAD(PIECE_REFUSED, s.piece.rows = 1); /* a chunk of parameters has no keys */
+    BAD(PIECE_REFUSED, s.piece.reads = 1);
     BAD(PIECE_REFUSED, s.piece.chunk = 1); /* another chunk's length */
     BAD(PIECE_REFUSED, s.piece.weight = 0);
     BAD(PIECE_REFUSED, s.piece.weight = -1);

@@ -94,6 +94,8 @@ static size_t encode(const struct send_queue_item *item, uint8_t *out)
     piece.rate = item->rate;
     const struct net_span lacking = {item->lacking, item->lacking_bytes};
     piece.lacking = (struct net_payload){&lacking, 0, item->lacking_bytes};
+    piece.rows = item->rows;
+    piece.reads = item->reads;
     if (item->why)
         snprintf(piece.why, sizeof piece.why, "%s", item->why);
     return frame_encode_piece_head(&piece, bytes_along(item), out);

@@ -42,6 +42,7 @@ struct send_queue_item {
     /* marks (lacking.h), which stay unchanged until the answer; NULL: none */
     const uint8_t *lacking;
     size_t lacking_bytes;
+    uint32_t rows, reads; /* values for the fields of struct net_piece */
     /* Called from any thread when gRPC does not read `data` any more. */
     void (*release)(void *owner);
     void *owner;

@@ -482,6 +482,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     item->crc32c = piece->crc32c;
     item->samples = piece->samples;
     item->placed = piece->placed;
+    item->rows = piece->rows;
     item->why = piece->why[0] ? strndup(piece->why, FRAME_MAX_WHY) : NULL;
     item->bytes = payload ? bytes : 0;
     pthread_mutex_lock(&s->lock);

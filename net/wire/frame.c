@@ -37,6 +37,8 @@ enum {
     PIECE_F_PAYLOAD = 15,
     PIECE_F_LACKING = 16,
     PIECE_F_PLACED = 17,
+    PIECE_F_ROWS = 18,
+    PIECE_F_READS = 19,
 };
 
 struct cursor {
@@ -192,6 +194,15 @@ static enum status read_number(struct reader *r, struct cursor *c, uint32_t fiel
     return ST_OK;
 }
 
+static enum status read_uint32(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
+                               uint32_t *out)
+{
+    uint64_t v = *out;
+    enum status st = read_number(r, c, field, wire, UINT32_MAX, &v);
+    *out = (uint32_t)v;
+    return st;
+}
+
 static enum status read_bool(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
                              bool *out)
 {
@@ -267,9 +278,7 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         p->kind = (enum piece_kind)v;
         return st;
     case PIECE_F_CHUNK:
-        st = read_number(r, c, field, wire, UINT32_MAX, &v);
-        p->chunk = (uint32_t)v;
-        return st;
+        return read_uint32(r, c, field, wire, &p->chunk);
     case PIECE_F_STEP:
         return read_number(r, c, field, wire, UINT64_MAX, &p->step);
     case PIECE_F_WEIGHT:
@@ -285,9 +294,7 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     case PIECE_F_SHARED_OFFSET:
         return read_number(r, c, field, wire, UINT64_MAX, &p->shared_offset);
     case PIECE_F_SHARED_BYTES:
-        st = read_number(r, c, field, wire, UINT32_MAX, &v);
-        p->shared_bytes = (uint32_t)v;
-        return st;
+        return read_uint32(r, c, field, wire, &p->shared_bytes);
     case PIECE_F_SHARED:
         return read_bool(r, c, field, wire, &p->shared);
     case PIECE_F_PLACED:
@@ -301,6 +308,10 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     case PIECE_F_RATE:
         p->has_rate = true;
         return read_float(r, c, field, wire, &p->rate);
+    case PIECE_F_ROWS:
+        return read_uint32(r, c, field, wire, &p->rows);
+    case PIECE_F_READS:
+        return read_uint32(r, c, field, wire, &p->reads);
     case PIECE_F_LACKING:
         return read_run(r, c, field, wire, &p->lacking);
     case PIECE_F_PAYLOAD:
@@ -331,6 +342,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->has_rate = false;
     p->rate = 0;
     p->lacking = (struct net_payload){NULL, 0, 0};
+    p->rows = p->reads = 0;
     size_t n = 0;
     enum status st = read_length(r, c, &n);
     if (st != ST_OK)
@@ -492,6 +504,8 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
         p += piece->lacking.bytes;
     }
     p = put_number(p, PIECE_F_PLACED, piece->placed);
+    p = put_number(p, PIECE_F_ROWS, piece->rows);
+    p = put_number(p, PIECE_F_READS, piece->reads);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

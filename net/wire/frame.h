@@ -22,7 +22,7 @@ enum {
     FRAME_MAX_BYTES = 8 << 20,
     FRAME_MAX_WHY = 511,
     FRAME_HEAD_MAX = 64, /* longest encoded frame head */
-    PIECE_HEAD_MAX = 104 + FRAME_MAX_WHY + 8,
+    PIECE_HEAD_MAX = 118 + FRAME_MAX_WHY + 8,
 };
 
 enum piece_kind {
@@ -73,6 +73,8 @@ struct net_piece {
     /* up: marks of the parameters whose gradient the contribution lacks (lacking.h). No bytes: the
      * contribution has all gradients. The decoder does not check them. */
     struct net_payload lacking;
+    /* counts of keys of a payload to or from a bucket (rows.h); the decoder does not check them */
+    uint32_t rows, reads;
 };
 
 /* Returns the factor of the learning rate that a contribution asks for. */

@@ -41,6 +41,14 @@ bool payload_find(const struct segment *segment, struct net_piece *piece, struct
     return span->data != NULL;
 }
 
+struct net_payload payload_part(const struct net_payload *p, size_t skip, size_t bytes)
+{
+    struct net_payload part = {p->span, p->skip + skip, bytes};
+    while (bytes > 0 && part.skip >= part.span->n)
+        part.skip -= part.span++->n;
+    return part;
+}
+
 uint32_t payload_crc32c(const struct net_payload *p)
 {
     struct walk w = {p->span, p->skip, p->bytes};

@@ -30,6 +30,8 @@ struct net_payload {
  * false if the position is not inside the segment, `segment` is NULL, or the piece contains a
  * payload as well. */
 bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
+/* Returns `bytes` bytes of the payload, from offset `skip` on. The payload has that many. */
+struct net_payload payload_part(const struct net_payload *p, size_t skip, size_t bytes);
 /* Returns the CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
 /* Returns the index of the first of n elements that is not finite; SIZE_MAX: none. */

@@ -91,6 +91,8 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     else if (piece->dtype != dtype)
         answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
                       (int)piece->dtype, dtype_name(dtype));
+    else if (piece->rows || piece->reads)
+        answer_refuse(answer, "chunk %" PRIu32 " has parameters, which have no keys", piece->chunk);
     else if (piece->payload.bytes != want)
         answer_refuse(answer, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
                       piece->payload.bytes, want);
