@@ -7,6 +7,7 @@
 #include "checkpoint/manifest_input.h"
 #include "checkpoint/manifest_progress.h"
 #include "checkpoint/manifest_schedule.h"
+#include "checkpoint/manifest_tables.h"
 #include "files/durable.h"
 #include "files/json_text.h"
 #include "net/wire/control.h"
@@ -120,7 +121,8 @@ enum status checkpoint_manifest_digest(const struct net_job *job, const struct c
         json_pack("{s:o, s:o, s:I, s:s}", "parameters", params_to_json(chunks), "optimizer",
                   optimizer_to_json(&job->optim), "seed", (json_int_t)job->seed, "sync_mode",
                   job_sync_mode_name(job->sync_mode));
-    char *text = what ? json_dumps(what, JSON_COMPACT) : NULL;
+    bool ok = what && manifest_tables_add(what, chunks);
+    char *text = ok ? json_dumps(what, JSON_COMPACT) : NULL;
     if (!text)
         goto done;
     TRY(digest_sha256_create(&d));
@@ -175,7 +177,8 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
     if (root && m->trained_on) /* a text that is not UTF-8 is left out: json_string() fails */
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
-    if (!root || ((!m->progress.known || manifest_progress_add(root, &m->progress)) &&
+    if (!root || (manifest_tables_add(root, m->chunks) &&
+                  (!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))
         return root;
     json_decref(root);
@@ -367,6 +370,8 @@ static enum status chunks_from_json(const json_t *root, struct chunks **out)
     if (st == ST_OK)
         st = chunks_create(params, (int)n, chunk_bytes, out);
     free(params);
+    if (st == ST_OK)
+        st = manifest_tables_read(root, *out);
     return st == ST_OK || st == ST_NOMEM ? st : ST_CORRUPT;
 }
 

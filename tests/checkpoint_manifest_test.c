@@ -1,6 +1,8 @@
 /* tests/checkpoint_manifest_test.c - a job's settings in a checkpoint's manifest: a reader gets the
  * same values, and refuses invalid ones. */
 #include "checkpoint/manifest.h"
+#include "net/wire/tables.h"
+#include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
 #include <stdio.h>
@@ -42,6 +44,41 @@ static enum status through(struct net_job *out)
         *out = read->job;
     checkpoint_manifest_free(read);
     return st;
+}
+
+/* A number that no table may have makes the manifest invalid. */
+static void tables_are_kept(void **state)
+{
+    static const struct net_table tables[] = {
+        {.name = "ads", .dim = 16, .n_buckets = 4, .max_rows = INT64_C(1) << 33, .step_rows = 1000},
+        {.name = "w", .dim = 1, .n_buckets = 1, .max_rows = 1, .step_rows = 1}};
+    struct safetensors_written file = {0};
+    struct checkpoint_manifest *read = NULL;
+    int shard[8] = {0};
+    assert_int_equal(tables_add(chunks, tables, 2), ST_OK);
+    assert_int_equal(chunks->n_chunks, chunks->n_dense + 5);
+    const struct checkpoint_manifest m = {.step = 3,
+                                          .generation = 1,
+                                          .job = job,
+                                          .chunks = chunks,
+                                          .n_files = 1,
+                                          .files = &file,
+                                          .shard = shard};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_OK);
+    assert_int_equal(read->chunks->n_tables, 2);
+    assert_int_equal(tables_compare(read->chunks, chunks, why, sizeof why), ST_OK);
+    assert_int_equal(read->chunks->tables[1].first_chunk, chunks->n_dense + 4);
+    checkpoint_manifest_free(read);
+    for (int i = 0; i < 4; i++) {
+        struct net_table *t = &chunks->tables[0];
+        t->dim = i == 0 ? TABLES_MAX_DIM + 1 : 16;
+        t->n_buckets = i == 1 ? 3 : 4;
+        t->max_rows = i == 2 ? -1 : 1000;
+        t->step_rows = i == 3 ? 0 : 1000;
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(CAPTURE(checkpoint_manifest_read(path, &read, why)), ST_CORRUPT);
+    }
 }
 
 static void contributions_are_kept(void **state)
@@ -330,5 +367,5 @@ int main(void)
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
                     contributions_are_kept, rounding_is_kept, epochs_are_kept, factors_are_kept,
                     local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept,
-                    label_smoothing_is_kept, ema_decay_is_kept);
+                    label_smoothing_is_kept, ema_decay_is_kept, tables_are_kept);
 }
