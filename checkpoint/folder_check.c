@@ -34,7 +34,7 @@ static enum status check_file(const char *folder, const struct checkpoint_manife
                                   name);
     snprintf(text, sizeof text, "the path is too long");
     TRY((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path ? ST_OK : ST_IO);
-    TRY(safetensors_open(path, &f, text));
+    TRY(safetensors_open_any(path, &f, text));
     TRY(safetensors_check_header(f, &m->files[i], text));
     if (!has_number(f, "generation", m->generation) || !has_number(f, "step", (uint64_t)m->step) ||
         !has_number(f, "server", (uint64_t)i) || !has_number(f, "servers", (uint64_t)m->n_files)) {

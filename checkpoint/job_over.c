@@ -71,7 +71,7 @@ static bool export_is_of(const char *path, int64_t step)
 {
     struct safetensors_file *f = NULL;
     char why[SAFETENSORS_WHY_BYTES];
-    if (safetensors_open(path, &f, why) != ST_OK)
+    if (safetensors_open_any(path, &f, why) != ST_OK)
         return false;
     const char *text = safetensors_metadata(f, "global_step");
     bool same = text && strtoll(text, NULL, 10) == step;

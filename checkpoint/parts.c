@@ -59,7 +59,7 @@ static enum status look_into(const struct finds *all, struct found *f, char *why
     snprintf(why, SAFETENSORS_WHY_BYTES, "the path is too long");
     if ((size_t)snprintf(path, sizeof path, "%s/%s", all->folder, f->name) >= sizeof path)
         return ST_IO;
-    enum status st = safetensors_open(path, &file, why);
+    enum status st = safetensors_open_any(path, &file, why);
     if (st != ST_OK)
         return st;
     const char *generation = safetensors_metadata(file, "generation");
@@ -191,7 +191,7 @@ bool checkpoint_parts_have_all_steps(const char *folder)
         goto done;
     checkpoint_manifest_file_name(list->id, list->server, list->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
-        safetensors_open(path, &f, why) == ST_OK) {
+        safetensors_open_any(path, &f, why) == ST_OK) {
         const char *steps = safetensors_metadata(f, "train_steps");
         all = steps && strtoll(steps, NULL, 10) <= list->id.step;
     }

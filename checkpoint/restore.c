@@ -1,11 +1,12 @@
 /* checkpoint/restore.c - see restore.h: finds and opens checkpoints. A tensor's name contains its
  * parameter and range of elements. Sorted by position, the tensors of the values must cover all
  * parameters without gaps, and the tensors of each slot all trained parameters. The tensors of one
- * server's part may leave gaps. */
+ * server's part may leave gaps. tables_file.c checks the tensors of buckets. */
 #include "base/log.h"
 #include "checkpoint/best.h"
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/shard_file.h"
+#include "net/wire/tables.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,8 +39,8 @@ static const struct net_param **index_params(const struct chunks *chunks)
     return index;
 }
 
-/* Reads a tensor's name. Returns false if the name is not valid, or the tensor does not have the
- * length in its name. */
+/* Reads a tensor's name. Returns false if the name is not valid, or the tensor is not float32 or
+ * does not have the length in its name. */
 static bool place_tensor(const struct checkpoint_manifest *m, const struct net_param **index,
                          struct tensor *t)
 {
@@ -69,7 +70,7 @@ static bool place_tensor(const struct checkpoint_manifest *m, const struct net_p
         return false;
     t->first = (*found)->first + begin;
     t->n = end - begin;
-    return t->n == t->entry->n_elems;
+    return t->n == t->entry->n_elems && t->entry->dtype == SAFETENSORS_F32;
 }
 
 static int by_place(const void *a, const void *b)
@@ -112,10 +113,8 @@ static bool is_covered(const struct checkpoint_restore *r)
     return i == r->n_tensors;
 }
 
-/* Returns the tensor's number called `what` from the file's metadata, or `other` if the file does
- * not have it. */
-static int64_t number_of(const struct safetensors_file *f, const char *what, const char *name,
-                         int64_t other)
+int64_t checkpoint_restore_number(const struct safetensors_file *f, const char *what,
+                                  const char *name, int64_t other)
 {
     char key[CHUNKS_MAX_NAME + 128];
     snprintf(key, sizeof key, "%s %.*s", what, CHUNKS_MAX_NAME + 80, name);
@@ -136,11 +135,37 @@ static bool is_apart(const struct checkpoint_restore *r)
     return true;
 }
 
+/* Records the tensors of one file. */
+static enum status index_file(struct checkpoint_restore *r, int file,
+                              const struct net_param **index, char why[MANIFEST_WHY_BYTES])
+{
+    int n = 0;
+    const struct safetensors_file *f = r->files[file];
+    const struct safetensors_entry *e = f ? safetensors_entries(f, &n) : NULL;
+    for (int k = 0; k < n; k++) {
+        if (checkpoint_tables_is_part(e[k].name)) {
+            const char *fault = checkpoint_tables_place(r, file, &e[k]);
+            if (fault)
+                return explain_corrupt(why, e[k].name, fault);
+            continue;
+        }
+        struct tensor *t = &r->tensors[r->n_tensors++];
+        t->file = file;
+        t->entry = &e[k];
+        t->version = checkpoint_restore_number(f, "version", e[k].name, r->m->step);
+        t->idle = (uint64_t)checkpoint_restore_number(f, "idle", e[k].name, 0);
+        if (!place_tensor(r->m, index, t))
+            return explain_corrupt(why, e[k].name, "is not a tensor of this job");
+    }
+    return ST_OK;
+}
+
 static enum status index_tensors(struct checkpoint_restore *r, bool is_part,
                                  char why[MANIFEST_WHY_BYTES])
 {
+    const struct chunks *chunks = r->m->chunks;
     size_t room = 1;
-    int n;
+    int n, table;
     enum status st = ST_OK;
     for (int i = 0; i < r->m->n_files; i++) {
         n = 0;
@@ -148,26 +173,19 @@ static enum status index_tensors(struct checkpoint_restore *r, bool is_part,
             safetensors_entries(r->files[i], &n);
         room += (size_t)n;
     }
-    const struct net_param **index = index_params(r->m->chunks);
+    const struct net_param **index = index_params(chunks);
     r->tensors = calloc(room, sizeof *r->tensors);
-    TRY(index && r->tensors ? ST_OK : ST_NOMEM);
-    for (int i = 0; i < r->m->n_files; i++) {
-        const struct safetensors_entry *e =
-            r->files[i] ? safetensors_entries(r->files[i], &n) : NULL;
-        for (int k = 0; e && k < n; k++) {
-            struct tensor *t = &r->tensors[r->n_tensors++];
-            t->file = i;
-            t->entry = &e[k];
-            t->version = number_of(r->files[i], "version", e[k].name, r->m->step);
-            t->idle = (uint64_t)number_of(r->files[i], "idle", e[k].name, 0);
-            if (!place_tensor(r->m, index, t))
-                TRY(explain_corrupt(why, e[k].name, "is not a tensor of this job"));
-        }
-    }
+    r->buckets = calloc((size_t)(chunks->n_chunks - chunks->n_dense) + 1, sizeof *r->buckets);
+    TRY(index && r->tensors && r->buckets ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < r->m->n_files; i++)
+        TRY(index_file(r, i, index, why));
     qsort(r->tensors, (size_t)r->n_tensors, sizeof *r->tensors, by_place);
     if (is_part ? !is_apart(r) : !is_covered(r))
         TRY(explain_corrupt(why, "a part of the parameters or of their slots",
                             "is missing or duplicated"));
+    const char *fault = checkpoint_tables_check(r, is_part, &table);
+    if (fault)
+        TRY(explain_corrupt(why, chunks->tables[table].name, fault));
 done:
     free(index);
     return st;
@@ -470,6 +488,7 @@ void checkpoint_restore_close(struct checkpoint_restore *r)
         safetensors_close(r->files[i]);
     free(r->files);
     free(r->tensors);
+    free(r->buckets);
     checkpoint_manifest_free(r->m);
     free(r);
 }

@@ -16,16 +16,39 @@ struct tensor {
     _Atomic int checked; /* the tensor's data match its checksum */
 };
 
+/* Tensors of one bucket of a table (tables_file.h). */
+struct bucket_tensors {
+    bool has_any; /* false: the open files have no tensor of the bucket */
+    int file;
+    int64_t version;
+    int slot_floats;                         /* floats of a row besides its values */
+    const struct safetensors_entry *part[5]; /* NULL: the table has no such slot */
+};
+
 struct checkpoint_restore {
     struct checkpoint_manifest *m;
     char folder[PATH_MAX], name[PATH_MAX]; /* folder and name of the manifest, or of the part */
     struct safetensors_file **files;       /* m->n_files */
     struct tensor *tensors;                /* ordered by slot, then by position */
     int n_tensors;
+    struct bucket_tensors *buckets; /* entry of each bucket, in the order of the chunks */
 };
 
 /* Returns the next element, from `at` on, for which the slot has a value. */
 int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int *param,
                                       int64_t at);
+/* Returns the tensor's number called `what` from the file's metadata, or `other` if the file does
+ * not have it. */
+int64_t checkpoint_restore_number(const struct safetensors_file *f, const char *what,
+                                  const char *name, int64_t other);
+
+/* Returns true if the tensor's name is that of a part of a bucket. */
+bool checkpoint_tables_is_part(const char *name);
+/* Records a tensor of a bucket. Returns NULL, or the reason why the tensor is not valid. */
+const char *checkpoint_tables_place(struct checkpoint_restore *r, int file,
+                                    const struct safetensors_entry *e);
+/* Checks that each bucket is complete. is_part: buckets may be missing. Returns NULL, or the fault
+ * of *table. */
+const char *checkpoint_tables_check(struct checkpoint_restore *r, bool is_part, int *table);
 
 #endif

@@ -1,6 +1,7 @@
 /* checkpoint/shard_file.c - see shard_file.h. */
 #include "checkpoint/shard_file.h"
 #include "base/log.h"
+#include "checkpoint/tables_file.h"
 #include "kernels/vector/finite.h"
 #include <inttypes.h>
 #include <limits.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 17, VALUE_BYTES = 72 };
+enum { NAME_BYTES = TABLES_FILE_NAME_BYTES, N_FIXED = 17, VALUE_BYTES = 72 };
 
 struct table {
     struct safetensors_tensor *tensors;
@@ -138,6 +139,58 @@ static void fill_tensors(struct table *t, const struct checkpoint_shard_file *cp
     }
 }
 
+/* Returns the number of tensors of the server's buckets. */
+static size_t count_bucket_tensors(const struct checkpoint_shard_file *cp)
+{
+    size_t n = 0;
+    for (int i = 0; cp->tables && i < cp->tables->n_buckets; i++) {
+        int table = cp->chunks->chunks[cp->tables->bucket[i]].table;
+        n += (size_t)checkpoint_tables_n_parts(&cp->chunks->tables[table],
+                                               cp->tables->slot_floats[table]);
+    }
+    return n;
+}
+
+static void fill_bucket_tensors(struct table *t, const struct checkpoint_shard_file *cp)
+{
+    for (int i = 0; cp->tables && i < cp->tables->n_buckets; i++) {
+        const struct checkpoint_tables *from = cp->tables;
+        int table = cp->chunks->chunks[from->bucket[i]].table, slots = from->slot_floats[table];
+        int n_parts = checkpoint_tables_n_parts(&cp->chunks->tables[table], slots);
+        if (from->version[i] != cp->step) {
+            checkpoint_tables_describe(cp->chunks, from->bucket[i], slots, 0,
+                                       t->names[t->n_tensors], &t->tensors[t->n_tensors]);
+            add_number(t, "version", t->names[t->n_tensors], (uint64_t)from->version[i]);
+        }
+        for (int part = 0; part < n_parts; part++) {
+            int at = t->n_tensors++;
+            checkpoint_tables_describe(cp->chunks, from->bucket[i], slots, part, t->names[at],
+                                       &t->tensors[at]);
+        }
+    }
+}
+
+/* Writes the file, whose content is complete except for the rows of buckets. */
+static enum status write_tensors(const char *path, const struct checkpoint_shard_file *cp,
+                                 const struct table *t, int n_dense,
+                                 struct safetensors_written *out)
+{
+    struct safetensors_writer *w;
+    const struct safetensors_content content = {
+        t->tensors, t->n_tensors, (const char *const(*)[2])t->metadata, t->n_metadata};
+    enum status st = safetensors_begin(path, &content, &w);
+    if (st != ST_OK)
+        return st;
+    for (int i = 0; i < n_dense; i++)
+        TRY(safetensors_add(w, &t->tensors[i].shape, t->tensors[i].data));
+    if (cp->tables)
+        TRY(checkpoint_tables_write(w, cp->chunks, cp->tables, cp->step));
+    TRY(safetensors_commit(w, out));
+done:
+    safetensors_end(w);
+    return st;
+}
+
 static enum status fill_progress(struct table *t, const struct checkpoint_progress *p)
 {
     size_t bytes = 0;
@@ -255,7 +308,8 @@ enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,
             n_parts++;
     }
     TRY(checkpoint_manifest_digest(cp->job, cp->chunks, digest));
-    st = make_table(&t, n_parts * (size_t)(1 + job_n_slots(cp->job)) + 1);
+    st =
+        make_table(&t, n_parts * (size_t)(1 + job_n_slots(cp->job)) + count_bucket_tensors(cp) + 1);
     if (st == ST_OK && cp->progress.known)
         st = fill_progress(&t, &cp->progress);
     if (st == ST_OK)
@@ -266,9 +320,9 @@ enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,
     }
     fill_metadata(&t, cp, digest);
     fill_tensors(&t, cp, list, n);
-    struct safetensors_content content = {t.tensors, t.n_tensors,
-                                          (const char *const(*)[2])t.metadata, t.n_metadata};
-    st = safetensors_write(path, &content, out);
+    int n_dense = t.n_tensors;
+    fill_bucket_tensors(&t, cp);
+    st = write_tensors(path, cp, &t, n_dense, out);
 done:
     free_table(&t);
     return st;
@@ -283,7 +337,7 @@ enum status checkpoint_shard_file_open(const char *path, const struct safetensor
     for (int i = 0; i < CHECKPOINT_TRIES && st == ST_IO; i++) {
         safetensors_close(f);
         f = NULL;
-        st = safetensors_open(path, &f, why);
+        st = safetensors_open_any(path, &f, why);
         if (st == ST_OK)
             st = safetensors_check_header(f, is, why);
         if (st == ST_OK && whole)

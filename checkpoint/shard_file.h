@@ -7,6 +7,8 @@
  *   - `fc1/weights slot 0 [...]`: the same range of the optimizer's first slot, `slot 1` of its
  *     second.
  *
+ * The tensors of buckets follow them (tables_file.h).
+ *
  * The metadata are: format, version, step, generation, server, servers, seed, sync_mode, optimizer,
  * chunk_bytes, train_steps, job (checkpoint_manifest_digest). If the id of ps 0's folder is known:
  * folder. If the progress is known: position, members, addresses (of the servers). Except in
@@ -21,6 +23,7 @@
 #include "checkpoint/manifest.h"
 #include <stdbool.h>
 
+struct checkpoint_tables;
 /* A version of a chunk, with the slots that belong to it. */
 struct checkpoint_shard_chunk {
     int chunk;
@@ -43,6 +46,7 @@ struct checkpoint_shard_file {
     const struct chunks *chunks;
     struct checkpoint_progress progress; /* progress, whose lists are borrowed for the call */
     char home[FOLDER_ID_BYTES]; /* id of ps 0's folder, which has the manifest; empty: not known */
+    const struct checkpoint_tables *tables; /* the server's buckets; NULL: none */
 };
 /* Opens a file that a manifest or a list of parts names, and checks its size and header against
  * `is`. whole: all of its data are compared with their checksums. A file that cannot be read is

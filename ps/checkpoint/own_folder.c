@@ -55,7 +55,7 @@ static enum status check(const struct own_folder *k, const struct checkpoint_par
     checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", k->cfg.folder, name) >= sizeof path)
         return ST_INVALID;
-    enum status st = safetensors_open(path, &f, why);
+    enum status st = safetensors_open_any(path, &f, why);
     if (st == ST_OK)
         st = safetensors_check(f, NULL, why);
     *is_own = st == ST_OK && checkpoint_part_is_from(f, p->server, k->cfg.address);

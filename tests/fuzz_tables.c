@@ -1,0 +1,70 @@
+/* tests/fuzz_tables.c - libFuzzer target: any bytes as a server's file of a checkpoint with two
+ * tables. A bucket that is accepted has keys in order, of its own, and at most as many as its
+ * bound. Files without checksums are read too, so that changed bytes reach the checks. Corpus:
+ * tests/corpus/tables. */
+#include "checkpoint/restore_impl.h"
+#include "checkpoint/tables_file.h"
+#include "tests/fuzz.h"
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct chunks *make_chunks(void)
+{
+    static const struct net_param param = {.name = "w", .shape = {1, {4}}};
+    static const struct net_table tables[] = {
+        {.name = "a", .dim = 2, .n_buckets = 2, .max_rows = 8, .step_rows = 4},
+        {.name = "b", .dim = 1, .n_buckets = 1, .max_rows = 1, .step_rows = 1}};
+    struct chunks *c;
+    require(chunks_create(&param, 1, 4096, &c) == ST_OK && tables_add(c, tables, 2) == ST_OK);
+    return c;
+}
+
+static void read_bucket(const struct checkpoint_restore *r, int table, int bucket)
+{
+    const struct net_table *t = &r->m->chunks->tables[table];
+    int slots = r->buckets[t->first_chunk - r->m->chunks->n_dense + bucket].slot_floats;
+    struct checkpoint_bucket b;
+    require(slots >= 0 && slots <= 2 * t->dim);
+    if (checkpoint_restore_bucket(r, table, bucket, slots, &b) != ST_OK)
+        return;
+    require(b.n >= 0 && b.n <= tables_share(t, t->max_rows));
+    for (int64_t i = 0; i < b.n; i++) {
+        require(i == 0 || b.keys[i] > b.keys[i - 1]);
+        require(tables_bucket(t, b.keys[i]) == bucket && b.steps[i] <= (uint64_t)b.version);
+    }
+    checkpoint_bucket_free(&b);
+}
+
+/* Returns true if all tensors of buckets are in place. */
+static bool place_all(struct checkpoint_restore *r)
+{
+    int n, table;
+    const struct safetensors_entry *e = safetensors_entries(r->files[0], &n);
+    for (int i = 0; i < n; i++)
+        if (checkpoint_tables_is_part(e[i].name) && checkpoint_tables_place(r, 0, &e[i]))
+            return false;
+    return !checkpoint_tables_check(r, true, &table);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64], why[SAFETENSORS_WHY_BYTES] = "";
+    struct safetensors_file *f = NULL;
+    struct bucket_tensors buckets[3] = {0};
+    int fd = memfd_create("tables", MFD_CLOEXEC);
+    require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (safetensors_open_any(path, &f, why) == ST_OK) {
+        struct checkpoint_manifest m = {.step = 5, .chunks = make_chunks(), .n_files = 1};
+        struct checkpoint_restore r = {.m = &m, .files = &f, .buckets = buckets};
+        if (place_all(&r))
+            for (int i = 0; i < 3; i++)
+                if (checkpoint_restore_holds_bucket(&r, i / 2, i % 2))
+                    read_bucket(&r, i / 2, i % 2);
+        chunks_destroy(m.chunks);
+    }
+    safetensors_close(f);
+    close(fd);
+    return 0;
+}
