@@ -1,5 +1,6 @@
 /* tests/ps_planner_test.c - the first plan of a job and later plans: their shard map, the sources
  * of the values, and the position in the samples. */
+#include "net/wire/tables.h"
 #include "ps/service/planner.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -123,6 +124,41 @@ static void chunks_move_to_servers_that_can_read_them(void **state)
     net_plan_free(then);
 }
 
+static struct net_plan *first_with_table(const char *servers)
+{
+    const struct net_table table = {
+        .name = "t", .dim = 4, .n_buckets = 8, .max_rows = 100, .step_rows = 10};
+    struct net_plan *p = first(servers, NULL);
+    assert_int_equal(tables_add(p->chunks, &table, 1), ST_OK);
+    p->shard = realloc(p->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
+    assert_non_null(p->shard);
+    assert_int_equal(chunks_shard(p->chunks, p->servers.n, p->shard), ST_OK);
+    return p;
+}
+
+/* Each bucket moves to a server that can read its file, and to the one with the fewest buckets. */
+static void buckets_move_to_servers_that_can_read_them(void **state)
+{
+    static const unsigned char shared[] = {1, 1, 0, 0, 0, 1}, both[] = {0, 1, 1, 0, 1, 1};
+    struct net_plan *then = first_with_table("a:1,b:1"), *p = first_with_table("a:1,b:1,c:1");
+    struct checkpoint_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
+    int n_dense = p->chunks->n_dense, n[3] = {0};
+    assert_int_equal(p->chunks->n_chunks, n_dense + 8);
+    assert_int_equal(planner_restrict(p, &m, shared), ST_OK);
+    for (int i = n_dense; i < n_dense + 8; i++)
+        assert_int_equal(p->shard[i] == 2, then->shard[i] == 1);
+    net_plan_free(p);
+    p = first_with_table("a:1,b:1,c:1");
+    assert_int_equal(planner_restrict(p, &m, both), ST_OK); /* server a reads no file */
+    for (int i = n_dense; i < n_dense + 8; i++)
+        n[p->shard[i]]++;
+    assert_int_equal(n[0], 0);
+    assert_int_equal(n[1], 4);
+    assert_int_equal(n[2], 4);
+    net_plan_free(p);
+    net_plan_free(then);
+}
+
 /* A plan with an early end, and all later plans, contain the early end and the workers' number of
  * steps. */
 static void early_end_stays_in_later_plans(void **state)
@@ -212,6 +248,7 @@ static void plan_from_checkpoint_has_its_contributions(void **state)
 int main(void)
 {
     return RUN_TESTS(first_plan_balances_the_chunks, plan_has_the_position_of_the_checkpoint,
-                     chunks_move_to_servers_that_can_read_them, next_plan_moves_few_chunks,
+                     chunks_move_to_servers_that_can_read_them,
+                     buckets_move_to_servers_that_can_read_them, next_plan_moves_few_chunks,
                      plan_from_checkpoint_has_its_contributions, early_end_stays_in_later_plans);
 }

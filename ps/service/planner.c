@@ -124,12 +124,21 @@ done:
     return st;
 }
 
-/* Marks the checkpoint's files that contain a part of this chunk in an array of n_files. */
-static void find_files(const struct checkpoint_manifest *m, const struct net_chunk *c,
+/* Marks the checkpoint's files that contain a part of chunk `chunk` in an array of n_files. */
+static void find_files(const struct checkpoint_manifest *m, const struct chunks *now, int chunk,
                        unsigned char *wanted)
 {
     const struct chunks *then = m->chunks;
-    int low = 0, high = then->n_chunks;
+    const struct net_chunk *c = &now->chunks[chunk];
+    /* If the manifest does not record the shard map, every file may contain a part of the chunk. */
+    memset(wanted, m->shard == NULL, (size_t)m->n_files);
+    if (!m->shard)
+        return;
+    if (chunk >= now->n_dense) { /* both jobs have the same buckets (job_check.h) */
+        wanted[m->shard[then->n_dense + chunk - now->n_dense]] = 1;
+        return;
+    }
+    int low = 0, high = then->n_dense;
     while (low < high) { /* finds the first chunk that ends after the beginning of this one */
         int mid = (low + high) / 2;
         if (then->chunks[mid].first + then->chunks[mid].n_elems <= c->first)
@@ -137,10 +146,7 @@ static void find_files(const struct checkpoint_manifest *m, const struct net_chu
         else
             high = mid;
     }
-    /* If the manifest does not record the shard map, every file may contain a part of the chunk. */
-    memset(wanted, m->shard == NULL, (size_t)m->n_files);
-    for (; m->shard && low < then->n_chunks && then->chunks[low].first < c->first + c->n_elems;
-         low++)
+    for (; low < then->n_dense && then->chunks[low].first < c->first + c->n_elems; low++)
         wanted[m->shard[low]] = 1;
 }
 
@@ -153,33 +159,46 @@ static bool can_read(const unsigned char *wanted, int n_files, const unsigned ch
     return can;
 }
 
+/* Returns the elements of a chunk; a bucket counts as 1. */
+static int64_t weight_of(const struct net_plan *p, int chunk)
+{
+    return chunk < p->chunks->n_dense ? p->chunks->chunks[chunk].n_elems : 1;
+}
+
+/* Returns the counter of a server's load, elements of parameters or buckets, that chunk `chunk`
+ * belongs to. load: [2 * n_servers]. */
+static int64_t *load_of(const struct net_plan *p, int64_t *load, int chunk, int server)
+{
+    return &load[(chunk < p->chunks->n_dense ? 0 : p->servers.n) + server];
+}
+
 enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                              const unsigned char *reads)
 {
     int n = p->servers.n;
     unsigned char *wanted = malloc((size_t)m->n_files);
-    int64_t *elems = calloc((size_t)n, sizeof *elems);
-    enum status st = wanted && elems ? ST_OK : ST_NOMEM;
+    int64_t *load = calloc((size_t)n, 2 * sizeof *load);
+    enum status st = wanted && load ? ST_OK : ST_NOMEM;
     for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++)
-        elems[p->shard[i]] += p->chunks->chunks[i].n_elems;
+        *load_of(p, load, i, p->shard[i]) += weight_of(p, i);
     for (int i = 0; i < p->chunks->n_chunks && st == ST_OK; i++) {
-        const struct net_chunk *c = &p->chunks->chunks[i];
         int best = -1;
-        find_files(m, c, wanted);
+        find_files(m, p->chunks, i, wanted);
         if (can_read(wanted, m->n_files, reads, n, p->shard[i]))
             continue;
         for (int k = 0; k < n; k++)
-            if (can_read(wanted, m->n_files, reads, n, k) && (best < 0 || elems[k] < elems[best]))
+            if (can_read(wanted, m->n_files, reads, n, k) &&
+                (best < 0 || *load_of(p, load, i, k) < *load_of(p, load, i, best)))
                 best = k;
         if (best >= 0) {
-            elems[p->shard[i]] -= c->n_elems;
-            elems[best] += c->n_elems;
+            *load_of(p, load, i, p->shard[i]) -= weight_of(p, i);
+            *load_of(p, load, i, best) += weight_of(p, i);
             p->shard[i] = best;
         }
         st = best >= 0 ? ST_OK : ST_NOT_FOUND;
     }
     free(wanted);
-    free(elems);
+    free(load);
     return st;
 }
 
