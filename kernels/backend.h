@@ -103,8 +103,8 @@ struct backend {
      * layers of this plan that read the output, after their backwards: see set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
-    /* Optional, after finish. on: host memory may get new pages until a call with `on` 0. */
-    void (*host_moves)(struct plan *p, int on);
+    /* Optional, after finish. on: the range may get new pages until a call with `on` 0. */
+    void (*host_moves)(struct plan *p, const void *at, size_t bytes, int on);
     /* Optional. If it is NULL, the gradients are on the host when backward returns. Otherwise
      * backward may only queue its work, and this call waits for the gradients of the layer. Call it
      * once for each layer with parameters, before the gradients are read and before set_input. */

@@ -10,7 +10,7 @@
  * points gets another size. The other numbers are computed from the headers, so an added field
  * changes
  * the version by itself. How many numbers a version has never changes. */
-enum { BACKEND_ABI_NUMBER = 3, BACKEND_ABI_PARTS = 6 };
+enum { BACKEND_ABI_NUMBER = 4, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \
     {                                                                                              \
         BACKEND_ABI_NUMBER, sizeof(struct backend), sizeof(struct backend_plan_config),            \

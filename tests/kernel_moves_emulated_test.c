@@ -47,10 +47,10 @@ static void close_bench(struct bench *b)
     bench_destroy(b);
 }
 
-static void set_moves(struct bench *const *b, int n, int on)
+static void set_moves(struct bench *const *b, int n, const void *at, int on)
 {
     for (int i = 0; i < n; i++)
-        backend->host_moves(b[i]->plan, on);
+        backend->host_moves(b[i]->plan, at, BYTES, on);
 }
 
 /* Two plans share the memory, as the towers of a worker do. */
@@ -65,19 +65,21 @@ static void test_pages_are_replaced(void **state)
         bench_check_same(&wide, still, want, b[1], bench_step_of(b[1], round, BENCH_BATCH));
         assert_int_equal(backend->finish(b[0]->plan), ST_OK);
         assert_int_equal(backend->finish(b[1]->plan), ST_OK);
-        set_moves(b, 2, 1);
+        set_moves(b, 2, (char *)pages + BYTES, 1); /* other memory moves */
+        assert_int_equal(pinned_bytes(pages, BYTES), BYTES);
+        set_moves(b, 2, pages, 1);
         assert_int_equal(pinned_bytes(pages, BYTES), 0);
         (void)new_pages(pages);
         capture_begin();
-        set_moves(b, 2, 0);
+        set_moves(b, 2, pages, 0);
         capture_end();
         assert_int_equal(capture_lines(), 0);
     }
-    set_moves(b, 2, 1);
+    set_moves(b, 2, pages, 1);
     close_bench(b[0]);
-    set_moves(b + 1, 1, 0);
+    set_moves(b + 1, 1, pages, 0);
     assert_int_equal(pinned_bytes(pages, BYTES), BYTES);
-    set_moves(b + 1, 1, 1);
+    set_moves(b + 1, 1, pages, 1);
     close_bench(b[1]);
     assert_int_equal(pinned_bytes(pages, BYTES), 0);
     close_bench(still);

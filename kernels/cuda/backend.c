@@ -417,10 +417,11 @@ done:
     return st;
 }
 
-static void host_moves(struct plan *p, int on)
+static void host_moves(struct plan *p, const void *at, size_t bytes, int on)
 {
+    const struct gpu_range moved = {(uintptr_t)at, (uintptr_t)at + bytes};
     if (device_select(gpu_plan_of(p)) == ST_OK) /* otherwise the next call fails, too */
-        gpu_pin_suspend(&gpu_plan_of(p)->pins, on);
+        gpu_pin_suspend(&gpu_plan_of(p)->pins, moved, on);
 }
 
 /* ---- kernels/resident.h ---- */

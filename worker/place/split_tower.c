@@ -424,11 +424,11 @@ enum status split_tower_finish(struct split_tower *s)
     return st;
 }
 
-void split_tower_host_moves(struct split_tower *s, bool on)
+void split_tower_host_moves(struct split_tower *s, const void *at, size_t bytes, bool on)
 {
     for (int i = 0; i < s->cfg.n; i++)
         if (s->stage[i].plan && s->stage[i].backend->host_moves)
-            s->stage[i].backend->host_moves(s->stage[i].plan, on);
+            s->stage[i].backend->host_moves(s->stage[i].plan, at, bytes, on);
 }
 
 enum status split_tower_wait_grads(struct split_tower *s, int layer)

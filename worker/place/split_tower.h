@@ -69,8 +69,8 @@ enum status split_tower_wait_part(struct split_tower *s, int param, int64_t part
 enum status split_tower_load_part(struct split_tower *s, int param, int64_t part);
 enum status split_tower_check_grads(struct split_tower *s, int layer, bool *suspect);
 enum status split_tower_finish(struct split_tower *s); /* waits for all queued work */
-/* Permits the caller to replace the pages of the parameters, from a call with `on` until the next
- * call without it. Called when all work has finished. */
-void split_tower_host_moves(struct split_tower *s, bool on);
+/* Permits the caller to replace the pages of a range of host memory, from a call with `on` until
+ * the next call without it. Called when all work has finished. */
+void split_tower_host_moves(struct split_tower *s, const void *at, size_t bytes, bool on);
 
 #endif

@@ -238,8 +238,9 @@ static enum status finish_copies(struct trainer *t)
 
 static void params_move(struct trainer *t, bool on)
 {
+    size_t bytes = (size_t)t->cfg.chunks->n_elems * sizeof *t->cfg.params;
     for (int i = 0; t->cfg.params_move && i < t->cfg.n_towers; i++)
-        split_tower_host_moves(t->towers[i]->stages, on);
+        split_tower_host_moves(t->towers[i]->stages, t->cfg.params, bytes, on);
 }
 
 enum status trainer_join(struct trainer *t, struct net_start *start)

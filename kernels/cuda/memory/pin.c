@@ -122,14 +122,19 @@ enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out)
     return ST_OK;
 }
 
-void gpu_pin_suspend(const struct gpu_range_list *list, int on)
+static int overlaps(struct gpu_range a, struct gpu_range b)
+{
+    return a.first < b.end && b.first < a.end;
+}
+
+void gpu_pin_suspend(const struct gpu_range_list *list, struct gpu_range moved, int on)
 {
     size_t failed_bytes = 0;
     cudaError_t why = cudaSuccess;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < list->n; i++) {
         struct pin *known = pin_find(list->ranges[i]);
-        if (known == NULL || !known->suspended == !on)
+        if (known == NULL || !known->suspended == !on || !overlaps(known->range, moved))
             continue;
         if (on)
             unregister_range(known->range);

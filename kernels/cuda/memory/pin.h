@@ -12,9 +12,9 @@ struct gpu_range_list {
 
 /* Pins the whole pages of the ranges; skips ranges that cannot be pinned, with a warning. */
 enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out);
-/* Unpins the ranges if `on` is set, so that their pages may be replaced, and pins them again
- * otherwise. Called when no copy is under way. */
-void gpu_pin_suspend(const struct gpu_range_list *pins, int on);
+/* Unpins the ranges that overlap `moved` if `on` is set, so that its pages may be replaced, and
+ * pins them again otherwise. Called when no copy is under way. */
+void gpu_pin_suspend(const struct gpu_range_list *pins, struct gpu_range moved, int on);
 void gpu_pin_release(struct gpu_range_list *pins);
 
 #endif
