@@ -126,7 +126,7 @@ static enum status set_number(const struct flag *f, const char *arg)
             return ST_INVALID;
         }
         if (errno == ERANGE) {
-            LOG_E("--%s: %.100s does not fit 64 bits", f->name, arg);
+            LOG_E("--%s: %.100s does not fit in 64 bits", f->name, arg);
             return ST_INVALID;
         }
         enum status st = check_bounds(f, (double)v, arg);
@@ -503,6 +503,6 @@ void flags_dump(const struct flags_program *prog)
     }
     if (kept.unused)
         LOG_I(
-            "not used by %s, which accepts the other program's flags so that one command line can serve both:%s",
+            "these flags are not used by %s, which accepts them so that one command line can serve ps and workers:%s",
             prog->name, kept.unused);
 }

@@ -8,11 +8,12 @@ static const char MACHINES[] =
     "write --ps_hosts and --worker_hosts, the lists of all servers and workers, and --task_index";
 static const char RESTART[] =
     "training resumes from the newest checkpoint in --checkpoint_dir; --restore=PATH names another one, and --init=FILE loads only its parameters";
-static const char HALF[] = "write --precision=bf16 for products, --wire_dtype=fp16 for messages";
+static const char HALF[] =
+    "write --precision=bf16 to compute products in bf16, --wire_dtype=fp16 to send messages in fp16";
 static const char LABELS[] =
     "write --label_column=NAME for the labels in a CSV file, --target_columns=NAME,... for numbers to predict, or --train_labels=FILE for labels in their own file";
 static const char CLASSES[] =
-    "the model file (--model=FILE) states the number as \"classes\"; \"auto\" there counts the classes of the data set";
+    "the model file (--model=FILE) states the number of classes as \"classes\"; \"auto\" there counts the classes of the data set";
 static const char RESULT[] =
     "write --export=FILE for the trained parameters, --output=FILE for the results of --predict, --checkpoint_dir=DIR for checkpoints";
 static const char DECAY[] =
@@ -37,9 +38,9 @@ const struct flag_foreign flags_neighbours[] = {
     {"eval_steps eval_freq eval_interval", "eval_every", NULL},
     {"threads num_threads", "intra_op_threads", NULL},
     {"workers", "worker_hosts",
-     "write --worker_hosts=HOST:PORT,... for the workers of the job; threads read samples without a flag"},
+     "write --worker_hosts=HOST:PORT,... for the workers of the job; threads of the worker read samples, and need no flag"},
     {"num_workers", "intra_op_threads",
-     "threads read samples without a flag, and --intra_op_threads=N counts the threads that compute; --worker_hosts has one entry for each worker of the job"},
+     "threads of the worker read samples, and need no flag; --intra_op_threads=N counts the threads that compute; --worker_hosts has one entry for each worker of the job"},
     {"arch network", "model", NULL},
     {"rank node_rank local_rank task index worker_index client_id partition_id", "task_index",
      NULL},
@@ -120,7 +121,7 @@ const struct flag_foreign flags_neighbours[] = {
     {"save_every save_freq save_interval", "save_steps", NULL},
     {"save_total_limit", "keep_checkpoint_max", NULL},
     {"devices ngpus n_gpu num_gpu", "gpus",
-     "write --gpus=auto:N for up to N that are free, --gpus=all for all"},
+     "write --gpus=auto:N for up to N free GPUs, --gpus=all for all GPUs"},
     {"fp16_allreduce", "wire_dtype", HALF},
     {"eval eval_only evaluate_only test_only", "evaluate",
      "write --evaluate=FILE with the file of the parameters"},

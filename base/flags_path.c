@@ -41,8 +41,8 @@ enum status flags_path_take(const struct flag *f, const char *value, char **out)
         if ((value[1] && value[1] != '/') || !home || !*home) {
             LOG_E("--%s=%.300s: %s; write the whole path, or ./~... for a file of that name",
                   f->name, value,
-                  home && *home ? "only ~/ stands for a folder, your own home"
-                                : "HOME is not set, which ~ stands for");
+                  home && *home ? "only ~/ at the beginning is replaced, by your home folder"
+                                : "~ stands for the folder in HOME, which is not set");
             return ST_INVALID;
         }
         value++;

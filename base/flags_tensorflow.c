@@ -3,7 +3,7 @@
 #include "base/flags_tensorflow.h"
 
 static const char INTER_OP[] =
-    "a tower computes one operation after the other; --towers=N has N parts of the batch computed at once";
+    "a tower computes one operation after the other; --towers=N splits the batch for N towers, which compute at the same time";
 
 static const char DECAY[] =
     "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or another --lr_schedule";
@@ -23,18 +23,19 @@ const struct flag_foreign flags_tensorflow[] = {
     {"log_dir", "logdir", NULL},
     {"save_summaries_steps", "summary_steps", NULL},
     {"num_gpus", NULL,
-     "write --gpus=none for 0, --gpus=auto:N for up to N that are free, --gpus=all for all"},
+     "write --gpus=none for 0, --gpus=auto:N for up to N free GPUs, --gpus=all for all GPUs"},
     {"device", NULL, "write --gpus=none for cpu, --gpus=auto for gpu"},
     {"num_batches", NULL, "write --train_steps=N, which counts the steps of all workers together"},
-    {"use_fp16", NULL, "write --precision=bf16 for products, --wire_dtype=fp16 for messages"},
-    {"existing_servers", NULL, "servers always run on their own, as the program ps; leave it out"},
+    {"use_fp16", NULL,
+     "write --precision=bf16 to compute products in bf16, --wire_dtype=fp16 to send messages in fp16"},
+    {"existing_servers", NULL, "a server is always a program of its own, ps; leave the flag out"},
     {"download_only", NULL, "scripts/get_mnist downloads MNIST; then write --data_dir=DIR"},
     {"variable_update", NULL,
-     "parameters are on the servers of --ps_hosts, as with parameter_server; leave it out"},
+     "parameters are on the servers of --ps_hosts, as with parameter_server; leave the flag out"},
     {"local_parameter_device", NULL,
-     "parameters are in the servers' memory, and each device has a copy; leave it out"},
-    {"data_format", NULL, "each device has the format that it computes in; leave it out"},
-    {"server_protocol", NULL, "it is always grpc; leave it out"},
+     "parameters are in the servers' memory, and each device has a copy; leave the flag out"},
+    {"data_format", NULL, "each backend chooses the data format of its device; leave the flag out"},
+    {"server_protocol", NULL, "the protocol is always gRPC; leave the flag out"},
     {"issync", "sync_replicas", NULL},
     {"learning_rate_decay", NULL, DECAY},
     {"learning_rate_decay_factor", NULL, DECAY},

@@ -34,7 +34,7 @@ const char *hosts_problem(const char *addr)
         return "has no port; write host:port";
     if (!host_ok(addr, (size_t)(colon - addr)))
         return addr[0] != '[' && memchr(addr, ':', (size_t)(colon - addr))
-                   ? "is IPv6 without brackets; write [address]:port"
+                   ? "is an IPv6 address without brackets; write [address]:port"
                    : "has no valid host name; write host:port";
     long port = 0;
     for (const char *p = colon + 1; *p; p++) {

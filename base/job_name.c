@@ -17,7 +17,7 @@ static void log_other(const char *name)
 {
     if (is(name, "evaluator"))
         LOG_E(
-            "--job_name: Weir has no separate evaluator: workers evaluate at the end, and in between with --eval_every=N");
+            "--job_name: Weir has no separate evaluator: workers evaluate at the end of training, and with --eval_every=N also during training");
     else
         LOG_E(
             "--job_name: '%.100s' is not one of ps, worker, and chief or master, which is worker 0",

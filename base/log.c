@@ -184,7 +184,8 @@ static void write_dropped(void)
 {
     struct line l;
     print_line(&l, LOG_LEVEL_WARN,
-               "%" PRIu64 " log lines were dropped here: no program read stderr", out.dropped);
+               "%" PRIu64 " log lines were dropped at this point, because no program read stderr",
+               out.dropped);
     out.dropped = 0;
     put_bytes(l.bytes, l.n);
 }

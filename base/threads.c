@@ -57,15 +57,15 @@ const char *threads_error(int err)
     struct rlimit l;
     snprintf(text, sizeof text, "%s; the limits on threads are ", strerror(err));
     if (getrlimit(RLIMIT_NPROC, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
-        add(text, "%.0f of all programs of this user (ulimit -u), ", (double)l.rlim_cur);
+        add(text, "%.0f for all programs of this user (ulimit -u), ", (double)l.rlim_cur);
     if (group > 0)
-        add(text, "%.0f of this container or control group (pids.max), ", group);
+        add(text, "%.0f for this container or control group (pids.max), ", group);
     if (getrlimit(RLIMIT_AS, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
         add(text, "%.0f KB of addresses for their stacks (ulimit -v), ", (double)l.rlim_cur / 1024);
     size_t at = strlen(text);
     snprintf(
         text + at, sizeof text - at,
-        "and the machine's own (kernel.threads-max): raise the one that is reached, or end other programs");
+        "and the machine's own (kernel.threads-max): raise the limit that is reached, or end other programs");
     return text;
 }
 

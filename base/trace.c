@@ -262,14 +262,15 @@ enum status trace_close(void)
         err = errno;
     file = NULL;
     if (err) {
-        LOG_E("trace file %s: not written to its end: %s", file_path, status_errno_text(err));
+        LOG_E("trace file %s: could not be written completely: %s", file_path,
+              status_errno_text(err));
         return status_of_writing(err);
     }
     LOG_I("trace written to %s", file_path);
     if (n_lost || n_lost_threads)
         LOG_W(
             "trace file %s: %" PRIu64
-            " events and %d threads did not fit and are not in the file; the newest %d events of a thread are kept",
+            " events and %d threads did not fit and are not in the file; the newest %d events of each thread are kept",
             file_path, n_lost, n_lost_threads, TRACE_EVENTS - 1);
     return ST_OK;
 }

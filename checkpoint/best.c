@@ -116,7 +116,7 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
     enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK && restore && !is_in(folder, restore)) {
         LOG_W(
-            "%s/best: training resumes from %s, outside this folder: the best evaluation recorded here is not compared with new ones; the next evaluation replaces it",
+            "%s/best: training resumes from %s, which is outside this folder, so the best evaluation that this file records is not compared with new ones; the next evaluation replaces it",
             folder, restore);
         return ST_NOT_FOUND;
     }

@@ -35,7 +35,7 @@ enum status checkpoint_folder_make(const char *path)
             return st;
     } else if (errno != EEXIST) {
         enum status st = status_of_errno(errno);
-        LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
+        LOG_E("--checkpoint_dir: %s cannot be created: %s", path, strerror(errno));
         return st;
     }
     if (stat(path, &s) != 0) { /* the folder disappeared after its creation, or its disk fails */
@@ -259,9 +259,10 @@ static enum status record_epoch(const char *folder, uint64_t above,
         uint64_t old = checkpoint_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
         if (l->epoch > TERM_MAX_EPOCH) {
-            LOG_E("%s: its terms are used up (%" PRIu64
-                  "); start with another --checkpoint_dir and --restore=%s",
-                  folder, highest, folder);
+            LOG_E(
+                "%s: %" PRIu64
+                " is the last possible term; start with another --checkpoint_dir and --restore=%s",
+                folder, highest, folder);
             return ST_RANGE;
         }
         st = record_lease(folder, l);
@@ -320,7 +321,7 @@ static enum status refuse_replaced(const char *folder, uint64_t epoch,
 {
     struct checkpoint_lease other = {0};
     read_lease(folder, epoch, &other);
-    LOG_E("%s: %s has claimed this folder since (term %" PRIu64 ", this process has %" PRIu64
+    LOG_E("%s: %s has since claimed this folder (term %" PRIu64 ", this process has %" PRIu64
           "): this process was replaced, and ends without removing files",
           folder, owner_name(&other), epoch, mine->epoch);
     return ST_REFUSED;
@@ -377,7 +378,8 @@ static enum status read_id(const char *path, char id[FOLDER_ID_BYTES])
     if (st != ST_OK)
         return st;
     if (strspn(text, "0123456789abcdef") != FOLDER_ID_BYTES - 1) {
-        LOG_E("%s: is not a folder id; remove the file, and a new one is created", path);
+        LOG_E("%s: this file contains no folder id; remove the file, and a new one is created",
+              path);
         return ST_INVALID;
     }
     snprintf(id, FOLDER_ID_BYTES, "%.*s", FOLDER_ID_BYTES - 1, text);
@@ -392,7 +394,7 @@ enum status checkpoint_folder_is(const char *folder, const char *id)
     enum status st = read_id(path, there);
     if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
         LOG_FEW(
-            "%s: is not the same folder as before (emptied, or not mounted?): servers keep their files of the checkpoints that are missing in it",
+            "%s: is not the same folder as before (emptied, or not mounted?): servers keep their files of the checkpoints that this folder lacks",
             folder);
         st = ST_NOT_FOUND;
     }

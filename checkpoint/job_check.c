@@ -43,7 +43,8 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
         snprintf(why, why_bytes, "--worker_hosts: " HAVE "%s", INT64_C(0) + n_workers,
                  INT64_C(0) + n, n > n_workers ? TO_JOIN : "");
     else if (join->member < 0 || join->member >= n)
-        snprintf(why, why_bytes, "--task_index: %d is not below the %d workers", join->member, n);
+        snprintf(why, why_bytes, "--task_index: %d must be below %d, the number of workers",
+                 join->member, n);
     else if (join->job.train_steps < 1)
         snprintf(why, why_bytes, "--train_steps: %" PRId64 " is below 1", join->job.train_steps);
     else if (optim_check(&join->job.optim) != ST_OK)
@@ -397,7 +398,7 @@ static bool columns_differ(const char *had, const char *has, char *what, size_t 
         if (differ)
             snprintf(
                 what, n,
-                "another data set: feature %d is the column '%.*s', in the checkpoint '%.*s': write the columns of the CSV file in the checkpoint's order",
+                "another data set: feature %d is the column '%.*s', but in the checkpoint it is '%.*s'; write the columns of the CSV file in the checkpoint's order",
                 column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
         a += n_a + (a[n_a] == '\n');
         b += n_b + (b[n_b] == '\n');

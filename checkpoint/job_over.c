@@ -108,7 +108,7 @@ static void log_remedy(const struct job_over *o)
             o->ps0, o->folder);
     else
         LOG_W(
-            "ps:0 (%s) has not answered since this worker was started: start the servers or, if the job has ended, end this worker (Ctrl-C or SIGTERM); with the servers' --checkpoint_dir a worker detects the end of its job",
+            "ps:0 (%s) has not answered since this worker was started: start the servers or, if the job has ended, end this worker (Ctrl-C or SIGTERM); a worker that is started with the servers' --checkpoint_dir detects the end of its job by itself",
             o->ps0);
 }
 
@@ -121,7 +121,7 @@ static bool look(struct job_over *o)
     const char *missing = over ? missing_output(o, step, &since) : NULL;
     if (over && !missing)
         LOG_I("the job is done: the last checkpoint in %s has all its %" PRId64
-              " steps, and ps:0 (%s) has ended in order; nothing is left to do here",
+              " steps, and ps:0 (%s) has ended in order; nothing is left to do for this worker",
               o->folder, step, o->ps0);
     if (missing && !o->has_logged)
         LOG_W(

@@ -457,7 +457,8 @@ static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
     if (!of || strcmp(of, format) != 0)
         return explain_corrupt(why, "is not a checkpoint manifest");
     if (integer_of(root, "version") != 1) {
-        snprintf(why, MANIFEST_WHY_BYTES, "has format version %" PRId64 ", this program reads 1",
+        snprintf(why, MANIFEST_WHY_BYTES,
+                 "has format version %" PRId64 ", but this program reads only version 1",
                  integer_of(root, "version"));
         return ST_CORRUPT;
     }

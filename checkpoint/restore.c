@@ -321,8 +321,9 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
             continue;
         checkpoint_manifest_name(list[i].id, name);
         if (checkpoint_history_lacks(&history, list[i].id)) {
-            LOG_W("%s/%s: not restored: it belongs to a history that the job has left", q->folder,
-                  name);
+            LOG_W(
+                "%s/%s: not restored: after this checkpoint the job resumed from an earlier one, and continued from there",
+                q->folder, name);
             continue;
         }
         st = list[i].readable ? open_manifest(q, name, out, why)

@@ -68,13 +68,13 @@ static enum status check_task(const struct cluster_request *r, const struct clus
     if (r->no_task)
         return ST_OK;
     if (is_given(r->job_name) && c->role != CLUSTER_EVALUATOR && is_ps != (c->role == CLUSTER_PS)) {
-        LOG_E("--job_name=%.20s, but %s (%s) makes this %s %d; leave the flag out", r->job_name,
-              from, c->named, role_name(c->role), c->index);
+        LOG_E("--job_name=%.20s, but %s (%s) makes this program %s %d; leave the flag out",
+              r->job_name, from, c->named, role_name(c->role), c->index);
         return ST_INVALID;
     }
     if (r->task_index < 0 || r->task_index == c->index)
         return ST_OK;
-    LOG_E("--task_index=%" PRId64 ", but %s makes this %s number %d; leave the flag out",
+    LOG_E("--task_index=%" PRId64 ", but %s makes this program %s %d; leave the flag out",
           r->task_index, from, role_name(c->role), c->index);
     return ST_INVALID;
 }
@@ -94,7 +94,7 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
         TRY(read_flags(r, &c));
     else if (r->slurm_ps > 0 && r->no_task) {
         LOG_E(
-            "--slurm_ps decides the role of each task of a step; a program that joins, or that asks servers to leave, needs --ps_hosts");
+            "--slurm_ps decides the role of each task of a Slurm step; a program that joins, or that asks servers to leave, needs --ps_hosts");
         TRY(ST_INVALID);
     } else if (r->slurm_ps > 0)
         TRY(cluster_read_step(&r->step, r->slurm_ps, r->slurm_port, &c));

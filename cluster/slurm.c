@@ -148,7 +148,7 @@ enum status slurm_counts_expand(const char *text, int *counts, int n)
     if (ok && at == n)
         return ST_OK;
     LOG_E(
-        "Slurm's tasks per node '%.100s' do not fit the %d %s of the step; an example is 2(x3),1, and at most %d tasks are allowed",
+        "Slurm's tasks per node '%.100s' do not fit the %d %s of the Slurm step; an example is 2(x3),1, and at most %d tasks are allowed",
         text, n, n == 1 ? "node" : "nodes", HOSTS_MAX);
     return ST_INVALID;
 }

@@ -78,7 +78,7 @@ static enum status check_own(const struct cluster_step *s, struct spot own)
             continue;
         LOG_E(
             "%s is %" PRId64
-            ", but %d follows from the step's nodes and tasks: start them with srun --distribution=block",
+            ", but %d follows from the Slurm step's nodes and tasks: start them with srun --distribution=block",
             told[i].name, value, told[i].is);
         return ST_INVALID;
     }
@@ -145,7 +145,7 @@ done:
 static enum status check_numbers(const struct cluster_step *s, int64_t n_ps, int64_t n)
 {
     if (n_ps >= n) {
-        LOG_E("--slurm_ps=%" PRId64 ": the step has %" PRId64
+        LOG_E("--slurm_ps=%" PRId64 ": the Slurm step has %" PRId64
               " %s, so no task is left for a worker",
               n_ps, n, n == 1 ? "task" : "tasks");
         return ST_INVALID;

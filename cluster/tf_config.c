@@ -239,7 +239,9 @@ static enum status place_task(const struct config *c, struct cluster *out)
     snprintf(out->self, sizeof out->self, "%s", job->addr[c->index]);
     out->role = types[i].job == PS ? CLUSTER_PS : CLUSTER_WORKER;
     out->index += types[i].job == WORKER ? chief->n : 0;
-    return out->index < HOSTS_MAX ? ST_OK : log_wrong("task.index", "is too large beside a chief");
+    return out->index < HOSTS_MAX
+               ? ST_OK
+               : log_wrong("task.index", "is too large, because the chief is worker 0");
 }
 
 /* Sets the task of a sparse cluster, in which a worker has no list of workers. The first worker
@@ -300,7 +302,8 @@ enum status cluster_read_tf_config(const char *text, int no_task, struct cluster
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
-        LOG_E("TF_CONFIG is no JSON: line %d, column %d: %s", error.line, error.column, error.text);
+        LOG_E("TF_CONFIG is not JSON: line %d, column %d: %s", error.line, error.column,
+              error.text);
         TRY(ST_INVALID);
     }
     TRY(read_cluster(&config, root, no_task, &found));

@@ -489,9 +489,10 @@ static int run_words(const struct hosts *ps, const char *const *word, int n)
         if (n - n_name < n_wanted)
             LOG_E("%s: %s is missing: %s", c->name, c->operand, c->meaning);
         else if (n - n_name > n_wanted && !c->operand)
-            LOG_E("%s has no operand; remove '%.40s'", c->name, word[n_name]);
+            LOG_E("%s needs no operand; remove '%.40s'", c->name, word[n_name]);
         else if (n - n_name > n_wanted)
-            LOG_E("%s has one operand, %s; remove '%.40s'", c->name, c->operand, word[n_name + 1]);
+            LOG_E("%s needs only one operand, %s; remove '%.40s'", c->name, c->operand,
+                  word[n_name + 1]);
         else
             return c->run(ps, c->operand ? word[n_name] : NULL);
         return EXIT_USAGE;

@@ -74,7 +74,7 @@ enum status output_paths_differ(const struct output_path *list, int n_outputs, i
                       a->flag, a->path, b->flag, b->path);
             else
                 LOG_E(
-                    "--%s=%.400s is the file that --%s=%.400s reads, and would overwrite it; choose another name",
+                    "--%s=%.400s would overwrite the file that --%s=%.400s reads; choose another name",
                     a->flag, a->path, b->flag, b->path);
             return ST_INVALID;
         }

@@ -85,10 +85,10 @@ static const char *zip_text(const char *member, size_t n)
 {
     static const char torch[] = "data.pkl", array[] = ".npy";
     if (n >= sizeof torch - 1 && memcmp(member + n - (sizeof torch - 1), torch, 8) == 0)
-        return "was written by torch.save, and is not read, as there may be a program in it: " SAVE_STATE;
+        return "was written by torch.save, and is not read, because it may contain a program: " SAVE_STATE;
     if (n >= sizeof array - 1 && memcmp(member + n - (sizeof array - 1), array, 4) == 0)
-        return "is an npz archive of NumPy, no safetensors file: " SAVE_ARRAYS;
-    return "is a zip archive, such as Keras' .keras files or those of torch.save, no safetensors file: save the weights by their names with safetensors.numpy.save_file, or a state dict with safetensors.torch.save_file";
+        return "is an npz archive of NumPy, not a safetensors file: " SAVE_ARRAYS;
+    return "is a zip archive, such as Keras' .keras files or those of torch.save, not a safetensors file: save the weights by their names with safetensors.numpy.save_file, or a state dict with safetensors.torch.save_file";
 }
 
 /* Returns a sentence about a file of another program, or NULL. The length of a safetensors header
@@ -102,13 +102,13 @@ static const char *other_format(const struct safetensors_file *f)
     if (n < 9 || read_at(f, 0, b, n, ignored) != ST_OK || b[8] == '{')
         return NULL;
     if (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)
-        return "was written by torch.save or pickle, and is not read, as there may be a program in it: " SAVE_STATE;
+        return "was written by torch.save or pickle, and is not read, because it may contain a program: " SAVE_STATE;
     if (memcmp(b, "\x89HDF\r\n\x1a\n", 8) == 0)
-        return "is an HDF5 file, such as Keras' .h5 files, no safetensors file: " SAVE_ARRAYS;
+        return "is an HDF5 file, such as Keras' .h5 files, not a safetensors file: " SAVE_ARRAYS;
     if (memcmp(b, "\x93NUMPY", 6) == 0)
-        return "is a NumPy array without a name, no safetensors file: " SAVE_ARRAYS;
+        return "is a NumPy array without a name, not a safetensors file: " SAVE_ARRAYS;
     if (memcmp(b, "GGUF", 4) == 0)
-        return "is a GGUF file, no safetensors file: use the model's safetensors file";
+        return "is a GGUF file, not a safetensors file: use the model's safetensors file";
     if (memcmp(b, "PK\3\4", 4) != 0)
         return NULL;
     size_t length = (size_t)b[26] | (size_t)b[27] << 8, room = n < ZIP_NAME ? 0 : n - ZIP_NAME;
@@ -131,14 +131,15 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
     length = le64toh(length);
     if (length >= 2 && length <= SAFETENSORS_MAX_HEADER && length > f->bytes - sizeof length) {
         snprintf(why, SAFETENSORS_WHY_BYTES,
-                 "is truncated, or no safetensors file: its header would end at byte %" PRIu64
+                 "is truncated, or not a safetensors file: its header would end at byte %" PRIu64
                  ", the file has %" PRIu64 " bytes",
                  length + sizeof length, f->bytes);
         return ST_CORRUPT;
     }
     if (length > f->bytes - sizeof length || length > SAFETENSORS_MAX_HEADER || length < 2)
         return explain_corrupt(
-            why, "the length of its header is out of bounds: torn, or no safetensors file");
+            why,
+            "the length of its header is out of bounds: the file is damaged, or not a safetensors file");
     char *text = malloc((size_t)length);
     if (!text)
         return no_memory(why);
@@ -237,7 +238,7 @@ static enum status read_entry(const struct safetensors_file *f, const char *name
     /* the product is at most 2^43, as shape_elems limits n_elems */
     e->bytes = known ? (uint64_t)e->n_elems * (uint64_t)e->elem_bytes : end - begin;
     if (begin > end || end > room || end - begin != e->bytes)
-        return bad_entry(why, name, "does not lie inside the file");
+        return bad_entry(why, name, "is not inside the file");
     e->offset = f->data + begin;
     char key[KEY_BYTES];
     if ((size_t)snprintf(key, sizeof key, "crc32c %s", name) >= sizeof key)
@@ -281,7 +282,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     uint64_t wanted = promised_bytes(f);
     if (wanted > f->bytes) {
         snprintf(why, SAFETENSORS_WHY_BYTES,
-                 "is truncated: its header promises %" PRIu64 " bytes in all, there are %" PRIu64
+                 "is truncated: its header states %" PRIu64 " bytes in all, but there are %" PRIu64
                  "; copy it again",
                  wanted, f->bytes);
         return ST_CORRUPT;
@@ -308,7 +309,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
         return ST_OK;
     snprintf(why, SAFETENSORS_WHY_BYTES,
              "has extra bytes at its end: its header states %" PRIu64
-             " bytes in all, the file has %" PRIu64,
+             " bytes in all, but the file has %" PRIu64,
              at, f->bytes);
     return ST_CORRUPT;
 }

@@ -83,7 +83,7 @@ enum status http_listen(const char *addr, int *fd)
             addr);
     else
         LOG_E(
-            "--metrics_port: cannot listen on %s: %s; --metrics_bind=HOST names an address of this host",
+            "--metrics_port: cannot listen on %s: %s; set --metrics_bind to an address of this host",
             addr, strerror(err));
     return err == EADDRINUSE ? ST_BUSY : err == EMFILE || err == ENOMEM ? ST_NOMEM : ST_INVALID;
 }

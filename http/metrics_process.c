@@ -73,6 +73,8 @@ void metrics_process(FILE *f, const char *role, int64_t task)
                   (double)metrics_resident_bytes());
     metrics_gauge(f, "process_open_fds", "Open file descriptors.", n_descriptors());
     if (getrlimit(RLIMIT_NOFILE, &most) == 0)
-        metrics_gauge(f, "process_max_fds", "Most open file descriptors.", (double)most.rlim_cur);
-    metrics_gauge(f, "process_start_time_seconds", "Start, in seconds since 1970.", start);
+        metrics_gauge(f, "process_max_fds", "Largest allowed number of open file descriptors.",
+                      (double)most.rlim_cur);
+    metrics_gauge(f, "process_start_time_seconds",
+                  "Time at which the process started, in seconds since 1970.", start);
 }

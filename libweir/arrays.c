@@ -26,7 +26,8 @@ static enum status write_first(const struct weir *w, int param, float *to)
     weir_errors_enter_first(false);
     if (!failed)
         return ST_OK;
-    LOG_E("parameter '%.255s': the function of its first values returned %d", p->name, failed);
+    LOG_E("parameter '%.255s': the function that writes its first values returned %d", p->name,
+          failed);
     return ST_INVALID;
 }
 
@@ -50,7 +51,7 @@ int weir_param_first_values(struct weir *w, int param,
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (!write)
-        return weir_errors_fail(w, WEIR_E_INVALID, "the function of first values is NULL");
+        return weir_errors_fail(w, WEIR_E_INVALID, "the function that writes first values is NULL");
     struct param *p = &w->params[param];
     free(p->first_values);
     p->first_values = NULL;
@@ -134,7 +135,7 @@ const float *weir_values(struct weir *w, int param)
     if (p && holds_change(w, param)) {
         weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' has no values between its push and the answer: call weir_wait or weir_next first, and keep a copy in case that this member leaves",
+            "parameter '%.255s' has no values between its push and the answer: call weir_wait or weir_next first, and keep a copy in case this member leaves",
             p->name);
         return NULL;
     }

@@ -82,9 +82,10 @@ int weir_errors_refuses(struct weir *w)
     if (in_line && w)
         weir_errors_fail(
             w, WEIR_E_INVALID,
-            "the function of weir_log must not call this: note the line, return, and call it later or from another thread");
+            "a function that was passed to weir_log must not call this function: store the line, return, and call it later or from another thread");
     else if (in_first && w)
-        weir_errors_fail(w, WEIR_E_INVALID, "a function of first values must not call this");
+        weir_errors_fail(w, WEIR_E_INVALID,
+                         "a function that writes first values must not call this function");
     return in_line || in_first;
 }
 
@@ -113,7 +114,7 @@ const char *weir_code_text(int code)
     case WEIR_E_REFUSED:
         return "refused by the servers";
     case WEIR_E_UNAVAILABLE:
-        return "a server is not there, or has lost the parameters";
+        return "a server cannot be reached, or has lost the parameters";
     case WEIR_E_CANCELLED:
         return "cancelled";
     case WEIR_E_NOMEM:

@@ -41,7 +41,8 @@ int weir_gpu_reserve(const char *uuid, double memory_fraction, const char *lock_
     char reason[DEVICE_CLAIM_WHY_SIZE];
     struct device_holders others;
     if (!out || weir_errors_refuses(NULL))
-        return fail(why, size, WEIR_E_INVALID, "out is NULL, or the function of weir_log calls");
+        return fail(why, size, WEIR_E_INVALID,
+                    "out is NULL, or a function that was passed to weir_log calls this function");
     if (!is_uuid(uuid))
         return fail(why, size, WEIR_E_INVALID, "uuid is not GPU-... or MIG-...");
     if (!(memory_fraction >= 0 && memory_fraction <= 1))

@@ -44,7 +44,7 @@ enum status weir_rates_check(const struct weir *w)
     if (!w->set.own_local_steps || !chunks_have_factors(w->chunks))
         return ST_OK;
     LOG_E(
-        "own_local_steps: the program makes the steps itself, so it must use the factors of weir_param_factors itself, and leave the calls out");
+        "own_local_steps: the program makes the local steps itself, so it must apply the factors itself; leave the calls of weir_param_factors out");
     return ST_UNSUPPORTED;
 }
 

@@ -177,8 +177,8 @@ enum status settings_cluster(struct settings *s, struct cluster *out)
         TRY(ST_INVALID);
     }
     if (!s->join && s->task_index < 0) {
-        LOG_E("task_index is missing: set the number of this worker among %" PRId64 ", from 0",
-              s->n_workers);
+        LOG_E("task_index is missing: set it to this worker's number, from 0 to %" PRId64,
+              s->n_workers - 1);
         TRY(ST_INVALID);
     }
     *out = c;
@@ -222,10 +222,10 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     else if (s->batch_size * s->job.local_steps > JOB_MAX_BATCH)
         wrong = "batch_size times local_steps is too large; set fewer local steps";
     else if (s->own_local_steps && job_local_steps(job) == 1)
-        wrong = "own_local_steps needs local_steps, above 1, and servers";
+        wrong = "own_local_steps needs servers, and local_steps above 1";
     /* only Weir's worker supports this combination; it has more rules, which it checks itself */
     if (job_local_steps(job) > 1 && !job_in_lockstep(job)) {
-        LOG_E("local_steps needs sync_mode=sync without backup workers in this library");
+        LOG_E("in this library local_steps needs sync_mode=sync without backup workers");
         return ST_UNSUPPORTED;
     }
     if (wrong) {
@@ -234,7 +234,7 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     }
     if (clips && (n_servers == 0 || !job_servers_clip(job))) {
         LOG_E(
-            "clip_norm: servers clip in sync_mode=sync without local steps and backup workers; else clip what is pushed, and leave the setting out");
+            "clip_norm: servers clip only in sync_mode=sync without local steps and backup workers; otherwise clip the gradients before you push them, and leave the setting out");
         return ST_UNSUPPORTED;
     }
     return ST_OK;
@@ -245,7 +245,7 @@ static enum status read_joined(const struct net_status *joined, struct net_job *
 {
     if (joined->job.validation.data.n > 0) {
         LOG_E(
-            "join: the job's workers evaluate its validation data, each its part, which this library does not do");
+            "join: each worker of this job evaluates a part of the validation data, which this library cannot do");
         return ST_UNSUPPORTED;
     }
     *job = joined->job;

@@ -279,7 +279,7 @@ static int wait_within(struct weir *w, int param, const struct within *in, int t
     if (missing >= 0)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is sent together with '%.255s', which was not pushed at step %lld: push it before this one is waited for",
+            "parameter '%.255s' is sent together with '%.255s', which was not pushed at step %lld: push the second parameter before you wait for the first",
             w->params[param].name, w->params[missing].name, (long long)in->step);
     w->updates.ops->flush(w->updates.ctx);
     return code_of_wait(w, wait_param(w, param, in->step + pushed, weir_steps_deadline(timeout_ms)),
@@ -371,7 +371,7 @@ static int pull_within(struct weir *w, int param, const struct within *in)
     if (beside >= 0)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is sent together with '%.255s', which was pushed at step %lld: push this one too, or pull before the push",
+            "parameter '%.255s' is sent together with '%.255s', which was pushed at step %lld: push the first parameter, too, or pull it before you push the second",
             w->params[param].name, w->params[beside].name, (long long)in->step);
     enum status st = request_values(w, param);
     end_call(w, &w->gather[w->chunks->params[param].first_chunk].n_pulling);
@@ -486,7 +486,7 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
     if (differs)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is pushed for %g samples, but the parameters that are sent with it for another number; both must be equal",
+            "parameter '%.255s' is pushed for %g samples, but the parameters that are sent with it for another number; the numbers must be equal",
             p->name, samples);
     return WEIR_OK;
 }

@@ -52,7 +52,7 @@ static int find_seed(struct weir *w, uint64_t *seed)
         return 1;
     weir_errors_fail(
         w, WEIR_E_INVALID,
-        "the order of samples is the running job's, which the first weir_next joins: ask once it has returned a step");
+        "the running job, which the first weir_next joins, decides on the order of samples: call this function after weir_next has returned a step");
     return 0;
 }
 

@@ -186,7 +186,7 @@ static enum status reserve_part(const char *dir, const char *key,
     device_claim_mark(dir, key, want, out);
     if (out->mark < 0) {
         snprintf(why, DEVICE_CLAIM_WHY_SIZE,
-                 "it cannot be reserved (no file can be made in %.150s)", dir);
+                 "it cannot be reserved (no file can be created in %.150s)", dir);
         TRY(ST_IO);
     }
 done:

@@ -184,8 +184,9 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
         return ST_INVALID;
     }
     if (s->outer_optimizer == OPTIM_SGD && s->outer_momentum > 0) {
-        LOG_E("%souter_momentum: %souter_optimizer=sgd has no momentum; momentum and nesterov have",
-              dash, dash);
+        LOG_E(
+            "%souter_momentum: %souter_optimizer=sgd has no momentum; only momentum and nesterov have one",
+            dash, dash);
         return ST_INVALID;
     }
     return ST_OK;
@@ -224,7 +225,7 @@ enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char 
     if (train_steps > n)
         snprintf(fewer, sizeof fewer, "%" PRId64 " or ", train_steps / n * n);
     LOG_E("%strain_steps: %" PRId64 " steps are not a multiple of %slocal_steps=%" PRId64
-          ", after which the servers average; write %strain_steps=%s%" PRId64
+          ", after which the servers average the parameters; write %strain_steps=%s%" PRId64
           ", or another %slocal_steps",
           dash, train_steps, dash, n, dash, fewer, (train_steps / n + 1) * n, dash);
     return ST_INVALID;

@@ -148,14 +148,14 @@ static int run_server(struct app *app, struct service *service, struct net_serve
                                                 : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E(
-            "the job is done, but %s lacks its last step, for the reason logged above: fix the cause (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
+            "the job is done, but %s lacks the checkpoint of the job's last step, for the reason logged above: fix the cause (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
             opt.checkpoint_dir);
         exit_code = EXIT_RETRY;
     }
     enum status st = write_summary(service);
     if (st != ST_OK)
         LOG_E("--summary_json=%s: the figures of this server are lost%s", opt.summary_json,
-              st == ST_FULL ? "; make room before it is started again" : "");
+              st == ST_FULL ? "; free some space before this server is started again" : "");
     return exit_code ? exit_code : output_exit_code(st);
 }
 
@@ -226,7 +226,8 @@ done:
     region_server_destroy(app->part);
     if (st == ST_CANCELLED && ps_shutdown_signal_pending(app, 0)) {
         exit_code = 128 + ps_shutdown_take_signal(app);
-        LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));
+        LOG_W("%s: this server stops while it waits for its port to become free",
+              strsignal(exit_code - 128));
     }
     return exit_code ? exit_code : status_exit_code(st);
 }

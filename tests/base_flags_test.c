@@ -136,10 +136,10 @@ static void path_with_tilde_names_the_home_folder(void **state)
     assert_string_equal(file, "a~");
     assert_string_equal(hosts, "~/x");
     assert_int_equal(PARSE("--folder=~you/runs"), ST_INVALID);
-    says("--folder=~you/runs: only ~/ stands for a folder");
+    says("--folder=~you/runs: only ~/ at the beginning is replaced");
     assert_int_equal(unsetenv("HOME"), 0);
     assert_int_equal(PARSE("--folder=~/runs"), ST_INVALID);
-    says("--folder=~/runs: HOME is not set");
+    says("--folder=~/runs: ~ stands for the folder in HOME");
 }
 
 static void path_that_is_an_address_is_refused(void **state)
@@ -285,7 +285,7 @@ static void test_foreign_names(void **state)
     says("--train_steps: 0 is below 1");
     assert_int_equal(PARSE("--num_towers=3"), ST_OK);
     dump(LOG_LEVEL_INFO);
-    says("both: --towers\n");
+    says("workers: --towers\n");
     assert_int_equal(PARSE("--train_dir=x"), ST_INVALID);
     says("unknown flag --train_dir: give it to ps");
 }
@@ -369,7 +369,7 @@ static void flags_of_other_program_logged_once(void **state)
     assert_string_equal(output, "");
     dump(LOG_LEVEL_INFO);
     says("not used by worker");
-    says("serve both: --momentum_towers --towers --soft\n");
+    says("serve ps and workers: --momentum_towers --towers --soft\n");
     assert_null(strstr(strstr(output, "not used") + 1, "not used"));
     assert_int_equal(PARSE("--towers=0"), ST_INVALID);
     says("--towers: 0 is below 1");

@@ -344,7 +344,8 @@ static void test_full_disk(void **state)
 {
     in_child(full_disk);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "trace file /dev/full: not written to its end: No space"));
+    assert_non_null(
+        strstr(capture_text, "trace file /dev/full: could not be written completely: No space"));
 }
 
 int main(void)

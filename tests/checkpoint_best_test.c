@@ -108,7 +108,8 @@ static void restore_from_elsewhere_ignores_best(void **state)
     snprintf(there, sizeof there, "%s/weir-1.1-10.json", other);
     assert_int_equal(durable_put(there, "{}", 2), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, other, &got)), ST_NOT_FOUND);
-    assert_non_null(strstr(capture_text, "the best evaluation recorded here is not compared"));
+    assert_non_null(
+        strstr(capture_text, "the best evaluation that this file records is not compared"));
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, there, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, folder, &got)), ST_OK);

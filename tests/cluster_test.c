@@ -101,8 +101,8 @@ static void bad(const char *config, const char *text)
 
 static void test_tf_config_wrong(void **state)
 {
-    bad("{\"cluster\":\n {\"ps\": [,]}}", "TF_CONFIG is no JSON: line 2, column 10: unexpected");
-    bad(" ", "TF_CONFIG is no JSON: line 1");
+    bad("{\"cluster\":\n {\"ps\": [,]}}", "TF_CONFIG is not JSON: line 2, column 10: unexpected");
+    bad(" ", "TF_CONFIG is not JSON: line 1");
     bad("{\"a\":1,\"a\":2}", "duplicate");
     bad("[]", "TF_CONFIG: the text is not an object");
     bad("{\"cluster\":[]}", "cluster is not an object");
@@ -155,7 +155,7 @@ static void test_tf_config_hostile(void **state)
     enum { N = 100000 };
     static char text[N + 64];
     memset(text, '[', N);
-    bad(text, "TF_CONFIG is no JSON");
+    bad(text, "TF_CONFIG is not JSON");
     char *p = text + sprintf(text, "{\"cluster\":{\"ps\":[");
     for (int i = 0; i < 5000; i++)
         p += sprintf(p, "\"h:%d\",", i + 1);
@@ -234,7 +234,7 @@ static void test_counts(void **state)
                                    "9999999999,1(x3)", NULL};
          *p; p++) {
         assert_int_equal(CAPTURE(slurm_counts_expand(*p, n, 4)), ST_INVALID);
-        says("do not fit the 4 nodes of the step");
+        says("do not fit the 4 nodes of the Slurm step");
         assert_int_equal(n[4], -7);
     }
 }
@@ -296,7 +296,7 @@ static void test_step_wrong(void **state)
     bad_step(BUT(distribution, "arbitrary"), 1, 8888, "SLURM_DISTRIBUTION is 'arbitrary'");
     bad_step(BUT(nodes, "a,a,b"), 1, 8888, "contains a node twice");
     bad_step(BUT(tasks_per_node, "5"), 1, 8888, "do not fit the 3 nodes");
-    bad_step(step, 5, 8888, "the step has 5 tasks, so no task is left for a worker");
+    bad_step(step, 5, 8888, "the Slurm step has 5 tasks, so no task is left for a worker");
     bad_step(step, 1, 65535, "has a port that is not a number from 1 to 65535");
 }
 
@@ -324,11 +324,11 @@ static void test_order(void **state)
     cluster_free(&c);
     r.task_index = 1;
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
-    says("--task_index=1, but TF_CONFIG makes this worker number 2");
+    says("--task_index=1, but TF_CONFIG makes this program worker 2");
     r.task_index = -1;
     r.job_name = "ps";
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
-    says("--job_name=ps, but TF_CONFIG (worker 1) makes this worker 2; leave the flag out");
+    says("--job_name=ps, but TF_CONFIG (worker 1) makes this program worker 2; leave the flag out");
     r.job_name = "chief"; /* a chief is a worker, too; its number decides which worker */
     assert_int_equal(cluster_find(&r, &c), ST_OK);
     cluster_free(&c);

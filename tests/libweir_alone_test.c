@@ -176,7 +176,7 @@ static void test_shared_samples_differ(void **state)
     assert_int_equal(weir_param(w, "b", 0, 1, &two, NULL), 1);
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
-    assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "both must be equal");
+    assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "the numbers must be equal");
     assert_int_equal(weir_push(w, 1, g, 4), WEIR_OK); /* the refused push has changed nothing */
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     weir_cancel(w);
@@ -198,7 +198,7 @@ static void test_samples(void **state)
     }
     assert_error(w, (int)weir_sample(w, (int64_t)1 << 40, 0), -1, "cannot be ordered");
     assert_int_equal(weir_set(w, "join", "true"), WEIR_OK);
-    assert_error(w, (int)weir_sample(w, ITEMS, 0), -1, "the running job's");
+    assert_error(w, (int)weir_sample(w, ITEMS, 0), -1, "the running job, which");
     weir_close(w);
 }
 

@@ -11,7 +11,8 @@ static int write_first(void *ctx, int param, float *values)
 {
     struct source *s = ctx;
     assert_int_equal(param, 0);
-    assert_error(s->w, weir_push(s->w, 0, values, 3), WEIR_E_INVALID, "a function of first values");
+    assert_error(s->w, weir_push(s->w, 0, values, 3), WEIR_E_INVALID,
+                 "a function that writes first values");
     for (int i = 0; i < MODEL_ELEMS; i++)
         values[i] = (float)i;
     return ++s->n_calls == s->fails_at ? 3 : 0;
@@ -76,7 +77,7 @@ static void test_failing_function_stops(void **state)
             lose_parameters(&r);
         int n_piece = tiny_get(&r.tiny, &r.tiny.n_piece);
         assert_error(r.w, weir_next(r.w, -1, &step), WEIR_E_INVALID,
-                     "the function of its first values returned 3");
+                     "the function that writes its first values returned 3");
         assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_piece), n_piece);
         librig_close(&r);
     }

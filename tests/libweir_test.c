@@ -21,7 +21,7 @@ static void test_settings(void **state)
         {"batch_size", "", "not a whole number"},
         {"data_checksum", "4294967296", "above"},
         {"checkpoint_dir", "gs://bucket/run", "only paths of this machine"},
-        {"tls_key", "~nobody/key.pem", "only ~/ stands for a folder"},
+        {"tls_key", "~nobody/key.pem", "only ~/ at the beginning is replaced"},
         {NULL, "1", "needs a name and a value"},
         {"seed", NULL, "needs a name and a value"},
     };

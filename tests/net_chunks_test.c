@@ -303,7 +303,7 @@ static void compare_names_first_difference(void **state)
     memcpy(p, deep, sizeof p);
     compare(p, N_DEEP, 1 << 20, "");
     compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 on the servers, 524288 on the worker");
-    compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only on the servers");
+    compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases' exists only on the servers");
     p[2].shape.dim[2] = p[2].shape.dim[3] = 3;
     p[5].shape.dim[0] = 7; /* a second difference, which is not reported */
     compare(p, N_DEEP, 1 << 20,

@@ -480,7 +480,8 @@ static void shared_payloads_pass_by_reference(void **state)
         rig_open_shared(&r, n);
         assert_int_equal(CAPTURE(net_exchange_start(r.m.x, &start)), ST_OK);
         assert_int_equal(capture_lines(), n);
-        assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
+        assert_non_null(
+            strstr(capture_text, ") is on this host: payloads are sent through shared memory"));
         for (int64_t s = 0; s < 10; s++)
             step_all(&r, s);
         /* All payloads are shared except the first values, which a member sends as copies. */
@@ -626,7 +627,7 @@ static void bad_shared_place_is_refused(void **state)
     enum status st = net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1);
     capture_end();
     assert_int_equal(st, ST_PROTOCOL);
-    assert_non_null(strstr(capture_text, "that are outside its memory"));
+    assert_non_null(strstr(capture_text, "that are outside its segment"));
     rig_close(&r);
 }
 

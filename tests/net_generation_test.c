@@ -297,7 +297,7 @@ static void wrong_index_ends_start(void **state)
         if (member >= 0)
             set_place(&r, member + 1, 0, 1);
         assert_int_equal(CAPTURE(net_exchange_start(r.m.x, &start)), ST_PROTOCOL);
-        assert_non_null(strstr(capture_text, "no index, or another worker's"));
+        assert_non_null(strstr(capture_text, "no index, or the index of another worker"));
         assert_int_equal(capture_lines(), 1);
         rig_close(&r);
     }

@@ -114,7 +114,8 @@ static void factors_cross_the_wire(void **state)
     assert_int_equal(message_join_pack(&join, &w.data, &w.bytes), ST_OK);
     assert_int_equal(message_join_unpack(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
     assert_string_equal(
-        w.why, "parameter 2 'c' has a factor of rate or decay that is not finite, or negative");
+        w.why,
+        "parameter 2 'c' has a factor of the learning rate or of the weight decay that is negative or not finite");
     free(w.data);
     chunks_destroy(sent);
 }

@@ -100,7 +100,7 @@ static void memory_that_is_not_lent_is_not_written(void **state)
     assert_int_equal(n_placed(&r), 0);
     tiny_set(&r.tiny, &r.tiny.writes, 2);
     assert_int_equal(CAPTURE(push_and_wait(&r, 2)), ST_PROTOCOL);
-    assert_non_null(strstr(capture_text, "in memory that it may not write"));
+    assert_non_null(strstr(capture_text, "to memory that it may not write to"));
     rig_close(&r);
 }
 

@@ -108,8 +108,8 @@ static void invalid_token_files_are_refused(void **state)
         {"\nboss " ADMIN, "line 2: the roles are"},
         {"ps, " ADMIN, "line 1: the roles are"},
         {",ps " ADMIN, "line 1: the roles are"},
-        {"worker " WORKER " more", "line 1: text behind"},
-        {"worker wwwwwwwwwwwwww\xc3\xa4ww", "line 1: text behind"},
+        {"worker " WORKER " more", "line 1: there is text after"},
+        {"worker wwwwwwwwwwwwww\xc3\xa4ww", "line 1: there is text after"},
     };
     struct tokens t = {.n = 0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

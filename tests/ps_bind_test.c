@@ -31,7 +31,7 @@ static void bind_completes_a_missing_port(void **state)
     listens("[::]:7", "a:1", "[::]:7");
     listens("10.0.0.5:7", "a:1", "10.0.0.5:7");
     refused("::", "has no port");
-    refused("fe80::1:7", "is IPv6 without brackets");
+    refused("fe80::1:7", "is an IPv6 address without brackets");
     refused("b:x", "has a port that is not a number");
     refused("b,c", "has no valid host name");
     memset(longest, 'x', sizeof longest);

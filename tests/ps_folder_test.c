@@ -225,7 +225,7 @@ static void claim_fences_the_previous_owner(void **state)
     assert_true(b.epoch == 3);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "[::1]:9 has claimed this folder since (term 3"));
+    assert_non_null(strstr(capture_text, "[::1]:9 has since claimed this folder (term 3"));
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     put("weir-1.1-1-0-of-2.safetensors", "an orphan");
     assert_int_equal(CAPTURE(sweep(&a, 1, ALL_WRITTEN)), ST_REFUSED);

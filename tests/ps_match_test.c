@@ -263,7 +263,7 @@ static void first_join_is_checked_against_the_checkpoint(void **state)
     refused(j, 1,
             "the servers have 1, the worker has 2; start an additional worker of a running job");
     j.member = 2;
-    refused(j, 2, "--task_index: 2 is not below the 2 workers");
+    refused(j, 2, "--task_index: 2 must be below 2, the number of workers");
     j.member = -1;
     refused(j, 2, "--task_index");
     j = join_of();
@@ -348,7 +348,7 @@ static void columns_in_a_huge_text_are_not_read(void **state)
     j.trained_on = plain;
     restored(&m, &j, NULL);
     j.trained_on = other;
-    restored(&m, &j, "feature 2 is the column 'c', in the checkpoint 'b'");
+    restored(&m, &j, "feature 2 is the column 'c', but in the checkpoint it is 'b'");
     j.trained_on = many;
     restored(&m, &j, NULL);
     m.trained_on = many;

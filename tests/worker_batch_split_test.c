@@ -111,7 +111,7 @@ static void towers_share_layers_on_cpu(void **state)
 static void cpu_layers_round_or_warn(void **state)
 {
     static const char said[] =
-        "--precision=bf16: the CPU does not support such products; it computes in fp32";
+        "--precision=bf16: the CPU does not support products in this format; it computes in fp32";
     precision = BACKEND_BF16;
     for (int cpu_towers = 0; cpu_towers < 2; cpu_towers++) {
         present = &cpu;

@@ -89,11 +89,12 @@ static void utf16_utf32_and_nul_are_named(void **state)
          "iconv -f UTF-16 -t UTF-8 FILE > NEW"},
         {TEXT("\xfe\xff\0a\0,\0b\0\n"), "x.csv: is UTF-16 text", "iconv -f UTF-16 -t UTF-8"},
         {TEXT("\xff\xfe\0\0a\0\0\0,\0\0\0"), "x.csv: is UTF-32 text", "iconv -f UTF-32 -t UTF-8"},
-        {TEXT("a\0,\0b\0\n\0001\0,\0002\0\n\0"), "x.csv: line 1: has a byte 0",
+        {TEXT("a\0,\0b\0\n\0001\0,\0002\0\n\0"), "x.csv: line 1: has a byte of value 0",
          "iconv -f UTF-16LE -t UTF-8 FILE > NEW"},
-        {TEXT("\0a\0,\0b\0\n\0001\0,\0002\0\n"), "x.csv: line 1: has a byte 0",
+        {TEXT("\0a\0,\0b\0\n\0001\0,\0002\0\n"), "x.csv: line 1: has a byte of value 0",
          "iconv -f UTF-16BE -t UTF-8 FILE > NEW"},
-        {TEXT("a,label\n1,2\n\n1,\0\n"), "x.csv: line 4: has a byte 0", "fix or remove the line"},
+        {TEXT("a,label\n1,2\n\n1,\0\n"), "x.csv: line 4: has a byte of value 0",
+         "fix or remove the line"},
     };
     const struct data_csv_columns columns = {.label = NULL};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -282,7 +282,7 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
     f->file.n = 0;
     put_npz(&f->file, m, 2, 0, 0);
     save(f, "train.npz", &f->file);
-    check_bad(f, ST_NOT_FOUND, "no member 'labels.npy' (there: images.npy others.npy",
+    check_bad(f, ST_NOT_FOUND, "no member 'labels.npy' (it has: images.npy others.npy",
               "--labels_name");
     free(m);
 }
@@ -334,11 +334,11 @@ static void safetensors_is_read(void **state)
     f->file.n--;
     save(f, "train.safetensors", &f->file);
     check_bad(f, ST_CORRUPT, "train.safetensors",
-              "is truncated: its header promises 542 bytes in all, there are 541");
+              "is truncated: its header states 542 bytes in all, but there are 541");
     memcpy(strstr((char *)f->file.at + 8, "images"), "inages", 6);
     f->file.n++;
     save(f, "train.safetensors", &f->file);
-    check_bad(f, ST_NOT_FOUND, "no tensor 'images' (there: labels inages", "--images_name");
+    check_bad(f, ST_NOT_FOUND, "no tensor 'images' (it has: labels inages", "--images_name");
     memcpy(strstr((char *)f->file.at + 8, "inages"), "images", 6);
 }
 
@@ -579,9 +579,9 @@ static void bad_npy_headers_are_named(void **state)
         {"{'descr': '|u1', 'fortran_order': True, 'shape': (6, 60), }", ST_UNSUPPORTED,
          "fortran_order", "ascontiguousarray"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 61), }", ST_CORRUPT,
-         "promises (6, 61) of uint8", "truncated"},
+         "states (6, 61) of uint8", "truncated"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 59), }", ST_CORRUPT,
-         "bytes behind its end", "there are"},
+         "bytes after its end", "there are"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 60, }", ST_CORRUPT,
          "does not parse", ""},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, -60), }", ST_CORRUPT,
@@ -593,7 +593,7 @@ static void bad_npy_headers_are_named(void **state)
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999,), }", ST_CORRUPT,
          "does not parse", ""},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (0, 60), }", ST_CORRUPT,
-         "bytes behind its end", ""},
+         "bytes after its end", ""},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 1, 1, 1, 60), }", ST_CORRUPT,
          "(6, 1, 1, 1, 60); samples are", "--data_layout"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (5, 72), }", ST_MISMATCH,

@@ -177,17 +177,17 @@ static void truncated_files_are_refused(void **state)
     }
     save(s, "images-idx3", "", s->images, IMAGE_BYTES);
     save(s, "labels-idx1", "", s->labels, LABEL_BYTES - 1);
-    check_bad(s, ST_CORRUPT, "train-labels-idx1-ubyte: truncated", "58 bytes, there are 57");
+    check_bad(s, ST_CORRUPT, "train-labels-idx1-ubyte: truncated", "58 bytes, but there are 57");
 }
 
 static void trailing_bytes_are_refused(void **state)
 {
     struct set *s = *state;
     save(s, "images-idx3", "", s->images, IMAGE_BYTES + 1);
-    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte: ", "bytes behind its end");
+    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte: ", "bytes after its end");
     unlink(set_path(s, "images-idx3", ""));
     save(s, "images-idx3", ".gz", s->images, IMAGE_BYTES + 3);
-    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte.gz: ", "bytes behind its end");
+    check_bad(s, ST_CORRUPT, "train-images-idx3-ubyte.gz: ", "bytes after its end");
 }
 
 static void wrong_magic_is_refused(void **state)
@@ -231,17 +231,17 @@ static void bad_labels_and_sizes_are_refused(void **state)
     dataset_destroy(d);
     put_u32(s->images + 4, 0);
     save(s, "images-idx3", "", s->images, 16);
-    check_bad(s, ST_CORRUPT, "its header promises 0 items", "from 1 to");
+    check_bad(s, ST_CORRUPT, "its header states 0 items", "from 1 to");
     put_u32(s->images + 4, UINT32_MAX);
     save(s, "images-idx3", "", s->images, IMAGE_BYTES);
-    check_bad(s, ST_CORRUPT, "truncated: its header promises 150323855341 bytes", "there are 1766");
+    check_bad(s, ST_CORRUPT, "truncated: its header states 150323855341 bytes", "there are 1766");
     put_u32(s->images + 4, N);
     put_u32(s->images + 8, 0);
     save(s, "images-idx3", "", s->images, 16);
     check_bad(s, ST_CORRUPT, "(50, 0, 7)", "each side of a sample must be from 1 to 65536");
 }
 
-/* A header that promises a petabyte allocates no memory, compressed or not. */
+/* A header that states a petabyte allocates no memory, compressed or not. */
 static void large_promises_allocate_no_memory(void **state)
 {
     struct set *s = *state;
@@ -303,7 +303,7 @@ static void damaged_gzip_is_refused(void **state)
     check_bad(s, ST_CORRUPT, "the end of its gzip data is missing", "");
     good[n] = 1;
     save_gz(s, good, n + 1);
-    check_bad(s, ST_CORRUPT, "bytes behind the end of its gzip data", "");
+    check_bad(s, ST_CORRUPT, "bytes after the end of its gzip data", "");
     save(s, "images-idx3", ".gz", good, n);
     check_bad(s, ST_CORRUPT, "gzipped twice", "gunzip");
     save_gz(s, good, n);
@@ -333,7 +333,7 @@ static void gzip_members_are_read_one_after_another(void **state)
     save_gz(s, packed, n - 1);
     check_bad(s, ST_CORRUPT, "truncated", "the end of its gzip data is missing");
     save_gz(s, packed, last + 1);
-    check_bad(s, ST_CORRUPT, "bytes behind the end of its gzip data", "");
+    check_bad(s, ST_CORRUPT, "bytes after the end of its gzip data", "");
     packed[last + 12] ^= 0x10;
     save_gz(s, packed, n);
     check_bad(s, ST_CORRUPT, "corrupt gzip data", "");

@@ -160,7 +160,7 @@ static void own_parts_compare_class_names(void **state)
     assert_int_equal(fingerprint_compute(&d, NULL, "/usr", 1, &b), ST_OK);
     expect_differ(
         &a, &b,
-        "names of the classes (all workers need the same; a folder may be empty, a CSV file's words may be numbers): the servers have ");
+        "names of the classes (all workers need the same; an empty folder is a class, too, and a CSV file can have numbers instead of words): the servers have ");
     expect_differ(&a, &b, " in /, the worker has ");
     expect_same(&a, &a);
     d.class_names = NULL; /* the labels are numbers, from a file of labels */

@@ -311,9 +311,9 @@ static void png_bombs_are_refused(void **state)
     make_png(b, 65536, 65536, rgb, (const uint8_t[]){0}, 1);
     check_refused(b, "x.png: a picture of 65536x65536 is larger than 2^28");
     make_png(b, 70000, 1, grey, (const uint8_t[]){0}, 1);
-    check_refused(b, "x.png: a picture of 1x70000; each side");
+    check_refused(b, "x.png: the picture has 1x70000 pixels; each side");
     make_png(b, 16000, 16000, grey, (const uint8_t[]){0}, 1);
-    check_refused(b, "x.png: its header promises a picture of 16000x16000");
+    check_refused(b, "x.png: its header states a picture of 16000x16000");
     make_png(b, 0, 5, grey, (const uint8_t[]){0}, 1);
     check_refused(b, "x.png: ");
 }
@@ -325,7 +325,7 @@ static void jpeg_bombs_are_refused(void **state)
     b->n = 0;
     put(b, grey_jpeg, sizeof grey_jpeg);
     memcpy(b->at + size, "\x3e\x80\x3e\x80", 4);
-    check_refused(b, "x.jpg: its header promises a picture of 16000x16000");
+    check_refused(b, "x.jpg: its header states a picture of 16000x16000");
     memcpy(b->at + size, "\xff\x00\xff\x00", 4);
     check_refused(b, "x.jpg: a picture of 65280x65280 is larger than 2^28");
     size_t scan = sizeof colour_jpeg - 2;
@@ -526,11 +526,12 @@ static void bad_folders_are_named(void **state)
     save(f, "train/a/0.png");
     make_grey(&f->b, 4, 9);
     save(f, "train/a/1.png");
-    check_bad(f, ST_MISMATCH, "a/1.png: a picture of 1x1x4", "a/0.png has 1x1x3");
+    check_bad(f, ST_MISMATCH, "a/1.png: the picture has the shape 1x1x4", "a/0.png has 1x1x3");
     check_bad(f, ST_MISMATCH, "resize all to one size", "mogrify -resize '3x1!' FILE...");
     make_png(&f->b, 3, 1, (struct kind){8, 2}, (uint8_t[10]){0}, 10);
     save(f, "train/a/1.png");
-    check_bad(f, ST_MISMATCH, "a/1.png: a picture of 3x1x3", "mogrify -colorspace Gray FILE...");
+    check_bad(f, ST_MISMATCH, "a/1.png: the picture has the shape 3x1x3",
+              "mogrify -colorspace Gray FILE...");
     f->b.n = 0;
     save(f, "train/a/1.png");
     check_bad(f, ST_CORRUPT, "a/1.png: neither PNG nor JPEG", "");
@@ -592,8 +593,8 @@ static void pictures_of_other_sizes_are_counted(void **state)
     assert_null(d);
     assert_int_equal(capture_lines(), 3);
     assert_non_null(strstr(capture_text, "a/0.png: neither PNG nor JPEG"));
-    assert_non_null(
-        strstr(capture_text, "a/2.png: a picture of 1x1x4 (channels, height, width), but "));
+    assert_non_null(strstr(
+        capture_text, "a/2.png: the picture has the shape 1x1x4 (channels, height, width), but "));
     assert_non_null(strstr(capture_text, "a/1.png has 1x1x3; resize all to one size"));
     assert_null(strstr(capture_text, "a/3.png"));
     assert_non_null(

@@ -441,7 +441,7 @@ static void unreadable_dtypes_of_unused_tensors_listed(void **state)
     put_tensors("{" CONV "," NORM "," FC
                 ",\"scales\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[256,264]}}",
                 longer, sizeof longer);
-    check_refused(NULL, ST_CORRUPT, "is truncated: its header promises");
+    check_refused(NULL, ST_CORRUPT, "is truncated: its header states");
 }
 
 static void test_bad_maps_are_refused(void **state)
@@ -452,7 +452,8 @@ static void test_bad_maps_are_refused(void **state)
     check_refused("\nfc", ST_INVALID, "line 2: must be PARAMETER = TENSOR");
     check_refused("fc =", ST_INVALID, "needs a name");
     check_refused("= fc", ST_INVALID, "needs a name");
-    check_refused("fd = fc", ST_INVALID, "line 1: 'fd' is no parameter and no layer");
+    check_refused("fd = fc", ST_INVALID,
+                  "line 1: 'fd' is neither a parameter of the model nor a layer");
     check_refused("fc = a\nfc = b", ST_INVALID, "line 2: 'fc' has a line already");
     memset(many, '#', sizeof many - 1);
     check_refused(many, ST_INVALID, "must be a text of at most 1048576 bytes");
@@ -470,7 +471,7 @@ static void test_bad_files_are_refused(void **state)
     put(file, "PK\3\4 a zip of pickles, as torch.save makes it", 44);
     check_refused(NULL, ST_UNSUPPORTED, "safetensors.torch.save_file");
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data - 1);
-    check_refused(NULL, ST_CORRUPT, "is truncated: its header promises ");
+    check_refused(NULL, ST_CORRUPT, "is truncated: its header states ");
     memcpy(data + 8, &inf, 8);
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
     check_refused(NULL, ST_INVALID, "has inf as its element 1; only finite");

@@ -104,7 +104,7 @@ static enum status check_layout(const struct worker *w)
     if (was->n_dims == 0 || has_rows || was->dim[0] == is->dim[0])
         return ST_OK;
     LOG_E("--%s: %s was trained on samples of %" PRId64 "x%" PRId64 "x%" PRId64
-          " (channels, height, width), those of %s are %" PRId64 "x%" PRId64 "x%" PRId64
+          " (channels, height, width), but those of %s are %" PRId64 "x%" PRId64 "x%" PRId64
           "; use samples with the same number of channels%s",
           o->predict ? "predict" : "evaluate", o->predict ? o->predict : o->evaluate, was->dim[0],
           was->dim[1], was->dim[2], w->test->path, is->dim[0], is->dim[1], is->dim[2],
@@ -190,8 +190,8 @@ static enum status standardize_sets(struct worker *w)
         if (sets[i])
             TRY(dataset_standard_set(sets[i], by));
     if (by->n > 0)
-        LOG_I("--standardize: %" PRId64 " %s of the samples, by the mean and deviation %s", by->n,
-              by->n == 1 ? "column" : "columns",
+        LOG_I("--standardize scales %" PRId64 " %s of the samples by the mean and deviation %s",
+              by->n, by->n == 1 ? "column" : "columns",
               w->train ? "of the training set" : "of the training, which the export records");
 done:
     return st;
@@ -269,7 +269,7 @@ static enum status spread_numbers(const char *flag, const struct options_list *f
 {
     int64_t channels = d->sample.dim[0];
     if (from->n > 1 && from->n != channels) {
-        LOG_E("--%s: %d numbers, but samples of %s have %" PRId64
+        LOG_E("--%s has %d numbers, but samples of %s have %" PRId64
               " %s; set one number for each channel, or one for all",
               flag, from->n, d->path, channels, channels == 1 ? "channel" : "channels");
         return ST_INVALID;
@@ -404,7 +404,7 @@ static void compare_classes(const struct worker *w, const struct trained_on *was
         LOG_W("--init=%s: its class %" PRId64 " is '%s', but that of %s is '%s': " LEAVE_OUT,
               w->opt.init, class, there, w->train->path, here, n, layer);
     else if (was->names_sum && was->names_sum != digest_crc32c(0, names, strlen(names)))
-        LOG_W("--init=%s: was trained on classes of other names than those of %s, %s: " LEAVE_OUT,
+        LOG_W("--init=%s: was trained on classes with other names than those of %s, %s: " LEAVE_OUT,
               w->opt.init, w->train->path, data_words_text(names, here), n, layer);
 }
 
@@ -423,7 +423,7 @@ static void compare_standard(const struct worker *w, const struct trained_on *wa
             there ? "add" : "remove");
     else if (here && was->standard.n > 0 && !dataset_standard_same(is, &was->standard))
         LOG_W(
-            "--init=%s: was trained with --standardize on a table whose columns have other means and deviations than those of %s: the first layer reads the same number of a column as another number than in training",
+            "--init=%s: was trained with --standardize on a table whose columns have other means and deviations than those of %s: the same number in a column reaches the first layer as another number than in training",
             w->opt.init, w->train->path);
 }
 
@@ -494,15 +494,15 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
         return ST_OK;
     }
     if (there->n > 0 && there->n != w->test->sample.dim[0]) {
-        LOG_E("--%s: %s was trained on samples of %d channels, those of %s have %" PRId64, flag,
+        LOG_E("--%s: %s was trained on samples of %d channels, but those of %s have %" PRId64, flag,
               file, there->n, w->test->path, w->test->sample.dim[0]);
         return ST_MISMATCH;
     }
     if ((is_given(&o->mean) || is_given(&o->std)) &&
         job_input_normal_differ(&w->normal, there, &of) >= 0) {
         int mean = strcmp(of, "mean") == 0;
-        LOG_E("--%s: %s was trained with %s, here it is %s; remove --mean and --std", of, file,
-              job_input_numbers_text(mean ? there->mean : there->std, there->n, was),
+        LOG_E("--%s: %s was trained with %s, but this job has %s; remove --mean and --std", of,
+              file, job_input_numbers_text(mean ? there->mean : there->std, there->n, was),
               job_input_numbers_text(mean ? w->normal.mean : w->normal.std, w->normal.n, is));
         return ST_MISMATCH;
     }

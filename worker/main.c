@@ -234,13 +234,13 @@ static void log_followed(const struct worker *w, const struct net_start *start)
         return;
     if (steps > 0 && steps != own && start->place.member == 0)
         LOG_I("the job runs %" PRId64
-              " steps, from --epochs=%g at its start; worker 0's part has %" PRId64
-              " samples now, so they are %.3g epochs",
+              " steps, from --epochs=%g at its start; worker 0's part now has %" PRId64
+              " samples, so these steps are %.3g epochs",
               steps, job.epochs, w->train->n, epochs);
     else if (steps > 0 && steps != own)
         LOG_I("the job runs %" PRId64
               " steps, from --epochs=%g of worker 0's part; this worker's part has %" PRId64
-              " samples, so they are %.3g epochs",
+              " samples, so these steps are %.3g epochs",
               steps, job.epochs, w->train->n, epochs);
     if (steps > 0)
         job_set_steps(&job, steps / job_local_steps(&job));
@@ -331,7 +331,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
             LOG_W(
-                "--export: %s is not written, because this worker left before the job's end; the remaining workers write theirs then. If no worker remains, restart one with the same flags: the servers wait for it",
+                "--export: %s is not written, because this worker left before the job's end; the remaining workers write their files at the end. If no worker remains, restart one with the same flags: the servers wait for it",
                 w->opt.export_file);
         return ST_OK;
     }

@@ -128,13 +128,14 @@ static enum status check_class_names(const struct worker *w, const struct datase
                : !sum || sum == digest_crc32c(0, d->class_names, strlen(d->class_names))))
         return ST_OK;
     char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
-    LOG_E("%s %s%s, but %s has %s; both need the same ones (a folder of pictures may be empty)%s",
-          w->train     ? w->train->path
-          : o->predict ? o->predict
-                       : o->evaluate,
-          names ? "has the classes " : "was trained on other classes",
-          data_words_text(names, there), d->path, data_words_text(d->class_names, here),
-          o->predict ? ", or put pictures without labels into one folder" : "");
+    LOG_E(
+        "%s %s%s, but %s has %s; both need the same classes (a class's folder of pictures may be empty)%s",
+        w->train     ? w->train->path
+        : o->predict ? o->predict
+                     : o->evaluate,
+        names ? "has the classes " : "was trained on other classes", data_words_text(names, there),
+        d->path, data_words_text(d->class_names, here),
+        o->predict ? ", or put pictures without labels into one folder" : "");
     return ST_MISMATCH;
 }
 
@@ -352,8 +353,8 @@ static void log_network(const struct worker *w)
         else
             snprintf(label, sizeof label, "CPU, %d %s", d->n_threads,
                      d->n_threads == 1 ? "thread" : "threads");
-        LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
-              d->backend->description);
+        LOG_I("tower %d: %s, %d of the %" PRId64 " samples of a batch; %s", i, label, t->n,
+              w->opt.batch_size, d->backend->description);
         if (t->stage_of)
             LOG_I("tower %d: %d of its %d layers are on other devices (--log_device_placement)", i,
                   batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
@@ -372,9 +373,11 @@ void set_up_log_rounds(const struct net_job *job, int64_t asked)
     int64_t steps = job->train_steps * job->local_steps;
     if (job->local_steps <= 1)
         return;
-    LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
-          job->train_steps, job->local_steps, optim_name(job->local.kind),
-          optim_name(job->optim.kind));
+    LOG_I(
+        "%" PRId64
+        " rounds: in each, a worker makes %d steps with %s, then the servers make one step with %s",
+        job->train_steps, job->local_steps, optim_name(job->local.kind),
+        optim_name(job->optim.kind));
     if (asked != steps)
         LOG_I("training runs %" PRId64 " steps instead of %" PRId64
               ": whole rounds of --local_steps=%d",

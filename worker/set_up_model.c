@@ -117,7 +117,7 @@ enum status set_up_model_choose(struct worker *w)
     o->model_text = w->trained_on.model;
     if (o->hidden_units == 0)
         o->hidden_units = w->trained_on.hidden_units;
-    LOG_I("--%s: uses the model in %s, because --model is not set", q.flag, q.path);
+    LOG_I("--%s: the worker uses the model in %s, because --model is not set", q.flag, q.path);
 done:
     weights_source_close(file);
     return st;

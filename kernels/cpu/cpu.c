@@ -70,7 +70,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     if (cfg->grads16 != NULL || cfg->parts != NULL) {
-        LOG_E("CPU backend: it writes gradients only in fp32, and as a whole");
+        LOG_E("CPU backend: gradients are supported only in fp32, and not in parts");
         return ST_UNSUPPORTED;
     }
     return plan_check_layers(cfg, "CPU");

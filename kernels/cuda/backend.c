@@ -50,7 +50,7 @@ static enum status device_check(int device)
     int n = n_devices();
     if (device >= 0 && device < n)
         return ST_OK;
-    LOG_E("CUDA backend: there is no device %d, only %d", device, n);
+    LOG_E("CUDA backend: there is no device %d; the number of devices is %d", device, n);
     return ST_NOT_FOUND;
 }
 
@@ -341,7 +341,8 @@ static enum status group_create(const struct backend_group_config *cfg, struct b
     int n = n_devices();
     for (int r = 0; r < cfg->n; r++)
         if (cfg->device[r] < 0 || cfg->device[r] >= n) {
-            LOG_E("CUDA backend: there is no device %d, only %d", cfg->device[r], n);
+            LOG_E("CUDA backend: there is no device %d; the number of devices is %d",
+                  cfg->device[r], n);
             return ST_NOT_FOUND;
         }
     TRY(gpu_group_create(cfg, &g));

@@ -67,10 +67,10 @@ enum status optim_check(const struct optim_config *cfg)
     }
     TRY(check_field("learning_rate", cfg->learning_rate, cfg->learning_rate > 0, "above 0"));
     TRY(check_field("momentum", cfg->momentum, cfg->momentum >= 0 && cfg->momentum <= 1,
-                    "within 0 and 1"));
-    TRY(check_field("decay", cfg->decay, cfg->decay >= 0 && cfg->decay <= 1, "within 0 and 1"));
-    TRY(check_field("beta1", cfg->beta1, cfg->beta1 >= 0 && cfg->beta1 < 1, "within 0 and 1"));
-    TRY(check_field("beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "within 0 and 1"));
+                    "between 0 and 1"));
+    TRY(check_field("decay", cfg->decay, cfg->decay >= 0 && cfg->decay <= 1, "between 0 and 1"));
+    TRY(check_field("beta1", cfg->beta1, cfg->beta1 >= 0 && cfg->beta1 < 1, "between 0 and 1"));
+    TRY(check_field("beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "between 0 and 1"));
     TRY(check_field("epsilon", cfg->epsilon, cfg->epsilon > 0, "above 0"));
     TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
     TRY(check_field("clip_value", cfg->clip_value, cfg->clip_value >= 0, "0 or above"));

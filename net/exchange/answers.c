@@ -324,8 +324,8 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     bool apart = c->params_held;
     pthread_mutex_unlock(&x->lock);
     if (p->placed && !placed) {
-        LOG_E("ps:%d (%s) reports chunk %u in memory that it may not write", l->index, l->addr,
-              p->chunk);
+        LOG_E("ps:%d (%s) reports that it wrote chunk %u to memory that it may not write to",
+              l->index, l->addr, p->chunk);
         return ST_PROTOCOL;
     }
     if (!wanted) {

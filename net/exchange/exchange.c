@@ -69,7 +69,7 @@ static void make_segment(struct net_exchange *x)
     if (x->cfg.segment)
         x->segment = segment_ref(x->cfg.segment);
     else if (segment_create(bytes, &x->segment, why) != ST_OK)
-        LOG_W("no shared memory: %s; payloads go by TCP", why);
+        LOG_W("no shared memory: %s; payloads are sent by TCP", why);
     segment_name_of(x->segment, &x->cfg.join.segment);
     if (!x->segment || !x->cfg.values || x->version_dtype != DTYPE_F32)
         return;
@@ -90,7 +90,8 @@ static enum status check_config(const struct net_exchange_config *cfg)
         cfg->join.incarnation != 0 &&
         (!cfg->values || segment_data(cfg->values) == (void *)cfg->params))
         return ST_OK;
-    LOG_E("an exchange needs at least one server, a table of chunks, parameters, an incarnation");
+    LOG_E(
+        "an exchange needs at least one server, a table of chunks, parameters and an incarnation");
     return ST_INVALID;
 }
 

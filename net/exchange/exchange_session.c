@@ -146,7 +146,7 @@ static void write_line(const struct link *l, const struct session_action *a, con
         break;
     case LINE_NO_INDEX:
         LOG_E(
-            "ps:0 (%s) assigned this worker no index, or another worker's; do both run the same version?",
+            "ps:0 (%s) assigned this worker no index, or the index of another worker; do both programs run the same version?",
             l->addr);
         break;
     case LINE_PARAMETERS_LOST:
@@ -376,7 +376,7 @@ static enum status go_back(struct net_exchange *x, int64_t step, bool *redoes)
         if (version == step)
             continue;
         LOG_E(
-            "the server sent chunk %d of step %lld, and this worker resumes from step %lld; start all programs again",
+            "the server sent chunk %d of step %lld, but this worker resumes from step %lld; start all programs again",
             i, (long long)version, (long long)step);
         return ST_PROTOCOL;
     }
@@ -422,8 +422,9 @@ static enum status renew_values(struct net_exchange *x)
         return ST_OK;
     enum status st = segment_renew(x->values, why);
     if (st != ST_OK) {
-        LOG_E("the parameters cannot be moved away from the servers of the last generation: %s",
-              why);
+        LOG_E(
+            "the parameters cannot be moved out of the memory that servers of the last generation can write to: %s",
+            why);
         return st;
     }
     pthread_mutex_lock(&x->lock);

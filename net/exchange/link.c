@@ -122,8 +122,9 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
         if (there.shared_offset <= SEGMENT_STAMP_BYTES ||
             (there.shared_offset - 1) % SEGMENT_STAMP_BYTES ||
             !payload_find(l->arena, &there, &span)) {
-            LOG_E("ps:%d (%s) names %u bytes for chunk %u that are outside its memory", l->index,
-                  l->addr, there.shared_bytes, there.chunk);
+            LOG_E(
+                "ps:%d (%s) sent a reference to %u bytes for chunk %u that are outside its segment",
+                l->index, l->addr, there.shared_bytes, there.chunk);
             return ST_PROTOCOL;
         }
     }
@@ -143,8 +144,9 @@ static enum status handle_message(struct link *l, grpc_byte_buffer *message)
         st = frame_decode(l->spans, n, &head, on_piece, l, why, sizeof why);
     grpc_byte_buffer_destroy(message);
     if (st == ST_PROTOCOL && why[0])
-        LOG_E("ps:%d (%s) sent a frame that does not decode: %s; do both run the same version?",
-              l->index, l->addr, why);
+        LOG_E(
+            "ps:%d (%s) sent a frame that does not decode: %s; do both programs run the same version?",
+            l->index, l->addr, why);
     if (st == ST_PROTOCOL || st == ST_REFUSED || st == ST_NOMEM)
         exchange_session_fail(l->x, st);
     return st;
@@ -216,7 +218,7 @@ static void open_arena(struct link *l, const struct session_action *a)
     segment_unref(l->arena);
     l->arena = NULL;
     if (lends && segment_open(&l->offered, &l->arena, why) != ST_OK)
-        LOG_D("ps:%d (%s): its memory cannot be read here: %s", l->index, l->addr, why);
+        LOG_D("the segment of ps:%d (%s) cannot be read: %s", l->index, l->addr, why);
     pthread_mutex_lock(&x->lock);
     l->lends = lends;
     l->places = l->arena && l->opened > 0 && l->opened == x->values_serial &&
@@ -224,7 +226,8 @@ static void open_arena(struct link *l, const struct session_action *a)
                 (x->session->state == SESSION_JOINING || x->session->state == SESSION_RUNNING);
     pthread_mutex_unlock(&x->lock);
     if (l->arena && !l->told)
-        LOG_I("ps:%d (%s) is on this host: payloads through shared memory", l->index, l->addr);
+        LOG_I("ps:%d (%s) is on this host: payloads are sent through shared memory", l->index,
+              l->addr);
     l->told |= l->arena != NULL;
 }
 

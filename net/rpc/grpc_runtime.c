@@ -73,7 +73,7 @@ bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const gr
     grpc_runtime_op_arm(op);
     grpc_call_error err = grpc_call_start_batch(call, ops, n_ops, op, NULL);
     if (err != GRPC_CALL_OK)
-        LOG_D("grpc refused a batch of %zu: %s", n_ops, grpc_call_error_to_string(err));
+        LOG_D("gRPC refused a batch of %zu operations: %s", n_ops, grpc_call_error_to_string(err));
     return err == GRPC_CALL_OK;
 }
 

@@ -150,7 +150,7 @@ enum status net_listen(grpc_server *server, const char *addr, const struct net_s
     }
     if (security_has_tls() && !tls_hooks_called())
         LOG_W(
-            "this gRPC does not use the same OpenSSL as this program: TLS 1.2 is possible, the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
+            "this gRPC does not use the same OpenSSL as this program: TLS 1.2 is possible, the reason for a refusal is not logged, and clients that flood this server (HTTP/2) are not cut off");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

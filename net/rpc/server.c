@@ -141,7 +141,7 @@ static void arm_slot(struct net_server *s)
 {
     struct server_call *c = calloc(1, sizeof *c);
     if (!c) {
-        LOG_E("a slot for incoming calls is lost: out of memory");
+        LOG_E("out of memory: this server can wait for one incoming call fewer");
         return;
     }
     c->server = s;

@@ -37,7 +37,7 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
         return;
     answer->segment = nothing;
     if (asked)
-        LOG_D("worker %d at %s: its memory cannot be read here: %s", join->member, peer, why);
+        LOG_D("the segment of worker %d at %s cannot be read: %s", join->member, peer, why);
 }
 
 /* Answer of a method. */
@@ -233,7 +233,7 @@ static const char *not_served(const struct net_server *s, enum server_method met
     if (method == METHOD_FETCH && !s->handler.fetch)
         return "this server sends no chunks";
     if (method == METHOD_SQUARES && !s->handler.squares)
-        return "this server accepts no part of a norm";
+        return "this server accepts no part of a gradient norm";
     if (method == METHOD_GATE && !s->handler.gate)
         return "this server is not in a region";
     return NULL;

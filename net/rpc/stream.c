@@ -245,13 +245,13 @@ static bool find_payload(struct net_stream *s, const struct net_frame_head *head
     static const char outside[] = "shared_offset and shared_bytes are outside the segment";
     if (!find_segment(s, head)) { /* possible if the member joined two times at once */
         net_stream_end(s, GRPC_STATUS_FAILED_PRECONDITION,
-                       "no segment of this member is open here; join again");
+                       "this server has no open segment of this member; join again");
         return false;
     }
     if (payload_find(s->segment, piece, span))
         return true;
-    LOG_FEW("piece from member %u at %s refused, its stream ends: %s", head->member, s->peer,
-            outside);
+    LOG_FEW("a piece from member %u at %s was refused, and its stream ends: %s", head->member,
+            s->peer, outside);
     net_stream_fail(s, head, piece->chunk, outside);
     return false;
 }
@@ -304,7 +304,7 @@ static void handle_message(struct net_stream *s, grpc_byte_buffer *message)
     pthread_mutex_unlock(&s->lock);
     if (st == ST_OK || st == ST_CANCELLED)
         return;
-    LOG_FEW("frame from %s refused, its stream ends: %s", s->peer, why);
+    LOG_FEW("a frame from %s was refused, and its stream ends: %s", s->peer, why);
     net_stream_fail(s, &s->last_head, 0, why);
 }
 

@@ -113,7 +113,7 @@ void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthe
     while ((gone = remove_weakest(l))) {
         char *peer = grpc_call_get_peer(gone);
         LOG_FEW(
-            "more than %d calls of unknown peers, or unfinished ones, are open; the server ends one from %s, whose host has the most",
+            "more than %d calls are open that are unfinished, or are of unknown peers; the server ends one from %s, whose host has the most such calls",
             l->max, peer);
         gpr_free(peer);
         grpc_call_cancel_with_status(gone, GRPC_STATUS_UNAVAILABLE,

@@ -121,7 +121,7 @@ void certificate_problem(X509_STORE_CTX *c, const char *ca, bool server,
     case CERTIFICATE_ROLE:
         snprintf(
             why, CERTIFICATE_WHY_BYTES,
-            "is for the role %s, and a server's must be for ps: URI:weir://role/ps among its subject alternative names",
+            "is for the role %s, but a server's certificate must be for the role ps, with URI:weir://role/ps among its subject alternative names",
             roles_text(certificate_roles(x), roles));
         return;
     case CERTIFICATE_HOST:

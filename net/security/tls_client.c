@@ -26,7 +26,7 @@ enum { MARK_BYTES = sizeof mark - 1 };
 enum { WORDS_FIRST = 100, WORDS_VERSION = WORDS_FIRST + CERTIFICATE_N_ERRORS };
 #define WORDS_PLAIN                                                                                \
     "the server there does not speak TLS: start it with --tls_cert, --tls_key and --tls_ca, or "   \
-    "leave them out here"
+    "start this program without them"
 #define WORDS_OLD "the server there offers no TLS 1.3"
 #define WORDS(reason, text)                                                                        \
     {                                                                                              \
@@ -85,7 +85,7 @@ static const char *fix_of(int alert)
     case SSL_AD_UNKNOWN_CA:
         return "it is not signed by a CA of the server's --tls_ca";
     case SSL_AD_CERTIFICATE_REQUIRED:
-        return "the server has received none; set --tls_cert, --tls_key and --tls_ca";
+        return "the server has received no certificate; set --tls_cert, --tls_key and --tls_ca";
     case SSL_AD_UNSUPPORTED_CERTIFICATE:
         return "it is not made for a client (extended key usage)";
     default:

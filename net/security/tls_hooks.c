@@ -85,7 +85,7 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
     if (l && l->address[0] && !l->is_logged && in_handshake(ssl) &&
         SSL_get_state(ssl) != TLS_ST_BEFORE)
         LOG_FEW(
-            "the client at %s did not continue the handshake after it received this server's certificate, which it may not accept; its log has the reason",
+            "the client at %s did not continue the handshake after it received this server's certificate, which the client may not accept; the log of the client has the reason",
             l->address);
     if (l && l->guard) {
         http2_guard_end(l->guard);
@@ -212,7 +212,7 @@ static void log_client_refused(struct connection *l, unsigned long err)
     l->is_logged = true;
     if (reason >= ALERT_REASONS)
         LOG_FEW(
-            "the client at %s refuses this server, whose certificate is %s: %s; its log has the reason",
+            "the client at %s refuses this server, whose certificate is %s: %s; the log of the client has the reason",
             l->address, security_cert_path(), alert_text(reason));
     else
         log_write_few(&kinds[p], LOG_LEVEL_WARN, "the client at %s is refused: %s", l->address,

@@ -53,7 +53,7 @@ static enum status add_line(struct tokens *t, const char *line, int number, char
     const char *rest = token + n + strspn(token + n, " \t\r");
     const char *wrong = t->n == TOKENS_MOST      ? "too many lines"
                         : !roles                 ? "the roles are not a list of ps,worker,admin"
-                        : *rest && *rest != '\n' ? "text behind the token"
+                        : *rest && *rest != '\n' ? "there is text after the token"
                         : n < TOKEN_LEAST        ? "the token is shorter than 16 characters"
                         : n > TOKEN_MOST         ? "the token is longer than 512 characters"
                                                  : NULL;

@@ -41,7 +41,7 @@ static bool open_values(struct segment *segment, const struct segment_name *name
     char why[SEGMENT_WHY_BYTES];
     struct segment *values;
     if (segment_open_to_write(name, &values, why) != ST_OK) {
-        LOG_D("a member's parameters cannot be written here: %s", why);
+        LOG_D("this server cannot write to a member's parameters in shared memory: %s", why);
         return false;
     }
     segment_set_values(segment, values);

@@ -49,13 +49,16 @@ static enum status check_param(const struct net_param *p, int index)
         return ST_INVALID;
     }
     if (p->has_factors && p->rule == PARAM_AVERAGE) {
-        LOG_E("parameter %d '%s': a statistic has no factors of rate and decay", index, p->name);
+        LOG_E(
+            "parameter %d '%s': a statistic has no factors for the learning rate and the weight decay",
+            index, p->name);
         return ST_INVALID;
     }
     if (p->has_factors &&
         !(optim_factor_ok(p->factors.rate) && optim_factor_ok(p->factors.decay))) {
-        LOG_E("parameter %d '%s': its factors of rate and decay, %g and %g, must be 0 or above",
-              index, p->name, (double)p->factors.rate, (double)p->factors.decay);
+        LOG_E(
+            "parameter %d '%s': its factors for the learning rate and the weight decay, %g and %g, must be 0 or above",
+            index, p->name, (double)p->factors.rate, (double)p->factors.decay);
         return ST_INVALID;
     }
     return ST_OK;
@@ -307,7 +310,8 @@ enum status chunks_compare(const struct chunks *servers, const struct chunks *wo
             return ST_MISMATCH;
     if (servers->n_params != worker->n_params) {
         const struct chunks *longer = servers->n_params > common ? servers : worker;
-        snprintf(why, why_bytes, "parameter %d '%s': only %s", common, longer->params[common].name,
+        snprintf(why, why_bytes, "parameter %d '%s' exists only %s", common,
+                 longer->params[common].name,
                  longer == servers ? "on the servers" : "on the worker");
         return ST_MISMATCH;
     }

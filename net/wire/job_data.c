@@ -67,7 +67,7 @@ static bool class_names_differ(const struct comparison *s)
     return here && there &&
            sums_differ(
                s,
-               "names of the classes (all workers need the same; a folder may be empty, a CSV file's words may be numbers)",
+               "names of the classes (all workers need the same; an empty folder is a class, too, and a CSV file can have numbers instead of words)",
                here, there);
 }
 

@@ -15,7 +15,7 @@ const char *job_input_normal_problem(const struct job_normal *n)
         if (!isfinite(n->mean[c]))
             return "a mean is not finite";
         if (!isfinite(n->std[c]) || n->std[c] <= 0)
-            return "a std is not finite and above 0";
+            return "a std is not finite, or not above 0";
     }
     return NULL;
 }

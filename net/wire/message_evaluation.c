@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 static const char no_step[] = "the step of an evaluation is out of bounds";
-static const char no_part[] = "an evaluation's part is not below its number of parts";
+static const char no_part[] = "the index of an evaluation's part is not below the number of parts";
 static const char no_samples[] = "the samples of an evaluation are not valid";
 
 static const char *problem(const void *message)

@@ -217,7 +217,7 @@ static const struct message_row rows[] = {
     PART(OF, validation, validation, &validation_type),
     FIT(OF, arithmetic, arithmetic, "the arithmetic is too long, or not printable ASCII"),
     BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
-          "the job has the rounding of too many layers"),
+          "the job lists the rounding of too many layers"),
     INSIDE(OF, mean, normal.n, normal.mean, JOB_MAX_CHANNELS, no_normal),
     INSIDE(OF, std, normal.n, normal.std, JOB_MAX_CHANNELS, no_normal),
 };
@@ -239,7 +239,8 @@ static enum status read_param(const Weir__V1__Parameter *from, size_t index, str
     else if (!(from->keep >= 0 && from->keep <= 1))
         wrong = "a `keep` outside 0..1";
     else if (!(optim_factor_ok(factors.rate) && optim_factor_ok(factors.decay)))
-        wrong = "a factor of rate or decay that is not finite, or negative";
+        wrong =
+            "a factor of the learning rate or of the weight decay that is negative or not finite";
     for (size_t d = 0; !wrong && d < from->n_dims; d++) {
         to->shape.dim[d] = (int64_t)from->dims[d];
         if (from->dims[d] > (uint64_t)1 << 40)

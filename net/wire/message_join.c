@@ -174,7 +174,7 @@ static enum status read_place(const void *message, void *plain, char *why)
                ? ST_OK
                : message_invalid(
                      why,
-                     "the JoinReply's optimizer of rounds is unknown, or one of its settings is out of bounds");
+                     "the JoinReply's outer optimizer is unknown, or one of its settings is out of bounds");
 }
 
 static enum status write_place(const void *plain, void *message, struct message_room *room)
@@ -204,7 +204,7 @@ static const struct message_row place_rows[] = {
     ANY(OF, contributed_in, contributed_in),
     ANY(OF, validates, validates),
     BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
-          "the JoinReply has the rounding of too many layers"),
+          "the JoinReply lists the rounding of too many layers"),
     CHOICE(OF, push_dtype, push_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
     CHOICE(OF, version_dtype, version_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
 };

@@ -104,7 +104,7 @@ static enum status read_plan(const void *message, void *plain, char *why)
         TRY(message_invalid(why, "the plan's job has no n_workers"));
     const size_t n = (size_t)to->chunks->n_chunks;
     if (from->n_shard != n || (to->source == PLAN_MEMORY && from->n_held_by != n))
-        TRY(message_invalid(why, "the plan's maps do not have one number for each chunk"));
+        TRY(message_invalid(why, "the plan's maps do not have one entry for each chunk"));
     TRY(message_plan_read_map(from->shard, n, to->servers.n, &to->shard, why));
     TRY(message_plan_read_map(from->held_by, from->n_held_by, to->holders.n, &to->held_by, why));
     st = read_contributions(from, to, why);

@@ -4,7 +4,7 @@
 #include "net/wire/report.pb-c.h"
 #include <math.h>
 
-static const char no_worker[] = "a report is not of a worker";
+static const char no_worker[] = "the sender of a report is not a worker of the job";
 static const char no_figures[] = "the figures of a report are not valid";
 
 static const char *problem(const void *message)

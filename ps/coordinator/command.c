@@ -89,7 +89,7 @@ static bool stop_text(const struct coordinator_state *c, char *text, size_t byte
         : c->serves
             ? "there is no job to stop: the servers run with --serve and wait for the next one; end them by SIGTERM"
         : c->generation ? "the job ends at its present step; then all its programs exit"
-                        : "there is no job yet; its servers exit";
+                        : "there is no job yet; the servers exit";
     snprintf(text, bytes, "%s", what);
     return has_job || !c->serves;
 }

@@ -141,14 +141,14 @@ static void on_drained(struct follower_shell *f, int how)
     if (how == 2) {
         if (f->cfg.self != 0) /* ps 0 has already logged this */
             LOG_E(
-                "ps:0 (%s) reports that all workers have ended with an error: the job has failed; its log names the errors",
+                "ps:0 (%s) reports that all workers have ended with an error: the job has failed; the log of ps:0 names the errors",
                 f->cfg.addr);
         f->cfg.failed(f->cfg.ctx);
         return;
     }
     LOG_I("%s", is_done || f->reply.closing
                     ? "ps:0 reports that the job is done"
-                    : "no chunk is left here: this server has left the job");
+                    : "this server has no chunks any more, and has left the job");
     f->cfg.drained(f->cfg.ctx);
 }
 

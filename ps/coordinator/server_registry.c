@@ -243,7 +243,7 @@ void server_registry_control(struct coordinator_state *c, const struct coordinat
     if (slot < 0)
         slot = server_registry_add(c, from->address);
     if (slot < 0) {
-        refuse_call(e->call, 0, "ps:0 has no room for another server", out);
+        refuse_call(e->call, 0, "the table of servers of ps:0 is full", out);
         return;
     }
     struct coordinator_server *s = &coordinator_servers(c)[slot];

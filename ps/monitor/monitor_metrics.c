@@ -58,9 +58,10 @@ static void write_totals(FILE *f, const struct ps_monitor *m)
     if (monitor_has_chunks(m)) {
         metrics_counter(f, "weir_ps_steps_total", "Steps made since this process joined the job.",
                         (double)m->window[0].steps);
-        metrics_counter(f, "weir_ps_samples_total",
-                        "Training samples of all workers in these steps.",
-                        (double)m->window[0].samples);
+        metrics_counter(
+            f, "weir_ps_samples_total",
+            "Training samples of all workers in the steps since this process joined the job.",
+            (double)m->window[0].samples);
     }
     metrics_counter(f, "weir_ps_received_bytes_total", "Payload of the received contributions.",
                     (double)m->stats.received_bytes);
@@ -136,8 +137,9 @@ static const struct worker_family families[] = {
      missing_seconds},
     {"weir_ps_worker_last_total", "counter", "Steps in which the worker was the last.", times_last},
     {"weir_ps_worker_waited_seconds_total", "counter",
-     "Seconds for which other workers waited for the worker in these steps.", waited_seconds},
-    {"weir_ps_worker_skipped_total", "counter", "Contributions of the worker that had no weight.",
+     "Seconds for which other workers waited for the worker in the steps in which it was the last.",
+     waited_seconds},
+    {"weir_ps_worker_skipped_total", "counter", "Contributions of the worker with weight 0.",
      skipped_steps},
     {"weir_ps_worker_awaited_chunks", "gauge",
      "Chunks of this server that have waited for this worker for 100 ms or longer.", is_awaited},

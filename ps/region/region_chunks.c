@@ -271,7 +271,8 @@ void region_chunks_receive(struct ps_region *r, const struct net_gate *gate,
     if (wrong)
         snprintf(reply->why, sizeof reply->why, "%s", wrong);
     else if (reply->answer == SQUARES_LATER)
-        snprintf(reply->why, sizeof reply->why, "generation " TERM_FMT " has not begun here",
+        snprintf(reply->why, sizeof reply->why,
+                 "generation " TERM_FMT " has not begun on this server",
                  TERM_ARG(gate->generation));
     if (run)
         run_unref(run);

@@ -59,14 +59,15 @@ static void log_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
     region_name_parents(r, parents);
     name_changes(r, version, changes);
     snprintf(held, sizeof held,
-             version == NOTHING ? "no parameters yet" : "step %" PRId64 " of %" PRId64 ", and %s",
+             version == NOTHING ? "has no parameters yet"
+                                : "is at step %" PRId64 " of %" PRId64 ", and has not delivered %s",
              version * r->steps_each, r->train_steps * r->steps_each, changes);
     snprintf(how, sizeof how,
              r->cfg.parent_timeout > 0 ? "%" PRId64 " s more (--parent_timeout)"
                                        : "without a time limit (--parent_timeout=0)",
              r->cfg.parent_timeout - silent_s);
     LOG_W("region %d: the parent group (%s) has not been reached for %" PRId64
-          " s; this region holds %s; the region waits %s",
+          " s; this region %s; the region waits %s",
           r->cfg.index, parents, silent_s, held, how);
 }
 
@@ -138,8 +139,8 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
              "the parent group (%s) has not been reached for %" PRId64 " s (--parent_timeout)",
              parents, silent_s);
     if (complete)
-        snprintf(end, sizeof end, "the job is done here, with this region's own parameters; %s",
-                 changes);
+        snprintf(end, sizeof end,
+                 "the job of this region is done, with the region's own parameters; %s", changes);
     else if (version == NOTHING)
         snprintf(end, sizeof end, "the region ends before its first step");
     else

@@ -208,7 +208,8 @@ static enum status begin_exchange(struct ps_region *r, const struct run *run)
     LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
           " (%" PRId64 " steps each%s)",
           r->cfg.index, r->cfg.n_regions, version * r->steps_each, r->step, r->n_gates,
-          r->cfg.steps * r->steps_each, r->fragment ? ", for one of the fragments in turn" : "");
+          r->cfg.steps * r->steps_each,
+          r->fragment ? ", and each exchanges one of the fragments in turn" : "");
     region_job_warn_few(r);
     if (first)
         TRY(push_first(r, version));

@@ -55,10 +55,11 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
         return ST_INVALID;
     }
     if (!wrong && r->cfg.fragments > 1 && r->cfg.fragments > join->chunks->n_chunks) {
-        snprintf(why, why_bytes,
-                 "--fragments=%d of the region's server, but the model has %d chunk(s) of %" PRId64
-                 " bytes at most: use fewer fragments there, or a smaller --chunk_bytes here",
-                 r->cfg.fragments, join->chunks->n_chunks, join->chunks->chunk_bytes);
+        snprintf(
+            why, why_bytes,
+            "the region's server has --fragments=%d, but the model has only %d chunk(s) of at most %" PRId64
+            " bytes: set fewer --fragments at the server, or a smaller --chunk_bytes at the workers",
+            r->cfg.fragments, join->chunks->n_chunks, join->chunks->chunk_bytes);
         return ST_INVALID;
     }
     if (wrong) {

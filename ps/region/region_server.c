@@ -231,7 +231,7 @@ static const char *gate_problem(const struct run *run, const struct net_gate *ga
             run->plan->shard[item->chunk] != run->self ||
             (item->value && item->value->bytes !=
                                 (size_t)run->chunks->chunks[item->chunk].n_elems * sizeof(float)))
-            return "a chunk is not here, or has another size";
+            return "this server does not have a chunk, or the chunk has another size";
     }
     return NULL;
 }
@@ -254,7 +254,8 @@ void region_server_take(struct region_server *p, const struct net_gate *gate,
     } else if (here > gate->generation) {
         reply->answer = SQUARES_OVER;
     } else {
-        snprintf(reply->why, sizeof reply->why, "generation " TERM_FMT " has not begun here",
+        snprintf(reply->why, sizeof reply->why,
+                 "generation " TERM_FMT " has not begun on this server",
                  TERM_ARG(gate->generation));
     }
     if (run)

@@ -124,7 +124,7 @@ bool admission_waits_for_formats(struct service *s, const struct net_join *req, 
         return false;
     snprintf(
         why, why_bytes,
-        "number format \"auto\" is chosen when all links are measured; %d of the %d workers have done so",
+        "the number format is chosen when all workers have measured their links (--wire_dtype=auto); %d of the %d workers have done so",
         n, job->n_workers);
     return true;
 }

@@ -62,8 +62,8 @@ static enum status take_run(struct checkpoint_writer *s, uint64_t generation, st
     if (!run)
         return ST_NOT_FOUND;
     if (run->generation != generation || run->self < 0) {
-        LOG_D("ignoring an order of generation " TERM_FMT ": this is generation " TERM_FMT
-              ", server %d",
+        LOG_D("ignoring a checkpoint order of generation " TERM_FMT
+              ": this server is in generation " TERM_FMT ", server %d",
               TERM_ARG(generation), TERM_ARG(run->generation), run->self);
         run_unref(run);
         return ST_MISMATCH;

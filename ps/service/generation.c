@@ -340,8 +340,8 @@ static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fe
     struct handover_chunk t;
     if (handover_take(r->store, chunk, step, &t) != ST_OK) {
         snprintf(reply->refused, sizeof reply->refused,
-                 "chunk %d of generation " TERM_FMT " is not here at step %" PRId64, chunk,
-                 TERM_ARG(r->generation), step);
+                 "chunk %d of generation " TERM_FMT " is not on this server at step %" PRId64,
+                 chunk, TERM_ARG(r->generation), step);
         return ST_NOT_FOUND;
     }
     const struct net_fetch_item item = {.chunk = chunk,
@@ -387,7 +387,8 @@ void generation_squares(void *ctx, const struct net_squares *squares,
         reply->answer = SQUARES_OVER;
     } else {
         reply->answer = SQUARES_LATER;
-        snprintf(reply->why, sizeof reply->why, "generation " TERM_FMT " has not begun here",
+        snprintf(reply->why, sizeof reply->why,
+                 "generation " TERM_FMT " has not begun on this server",
                  TERM_ARG(squares->generation));
     }
     run_unref(r);

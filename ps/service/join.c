@@ -125,7 +125,7 @@ static enum join_answer judge_ended(struct service *s, const struct net_join *re
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
-             s->cfg.serve ? "the job is done; worker 0 starts the next"
+             s->cfg.serve ? "the job is done; worker 0 starts the next job"
                           : "the job is done; this server is stopping");
     return JOIN_RETRY;
 }
@@ -216,7 +216,7 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
                         " yet";
         named = req->generation;
     } else if (stopped) {
-        why = "generation " TERM_FMT " has stopped, the next has not begun";
+        why = "generation " TERM_FMT " has stopped, and the next has not begun";
         reply->generation = r->generation;
         reply->ps0 = r->plan->ps0;
     }

@@ -96,8 +96,8 @@ static void refuse_piece(struct net_stream *stream, const struct net_frame_head 
         net_stream_close(stream, a->why);
         return;
     }
-    LOG_FEW("piece from member %" PRIu32 " at %s refused, its stream ends: %s", head->member,
-            net_stream_peer(stream), a->why);
+    LOG_FEW("a piece from member %" PRIu32 " at %s was refused, and its stream ends: %s",
+            head->member, net_stream_peer(stream), a->why);
     net_stream_fail(stream, head, a->chunk, a->why);
 }
 
@@ -125,8 +125,8 @@ void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
 static void close_stream(struct net_stream *stream, const struct net_frame_head *head,
                          const char *why)
 {
-    LOG_FEW("stream of member %" PRIu32 " at %s ended: %s", head->member, net_stream_peer(stream),
-            why);
+    LOG_FEW("the stream of member %" PRIu32 " at %s ended: %s", head->member,
+            net_stream_peer(stream), why);
     net_stream_close(stream, why);
 }
 

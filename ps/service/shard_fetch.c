@@ -118,7 +118,7 @@ static enum status take_own(const struct shard_fetch_request *r, int chunk)
         r->before ? handover_take(r->before, chunk, r->plan->step, &taken) : ST_NOT_FOUND;
     if (st != ST_OK) {
         LOG_E("generation " TERM_FMT " cannot begin: chunk %d of generation " TERM_FMT
-              " is not here at step %" PRId64,
+              " is not on this server at step %" PRId64,
               TERM_ARG(r->plan->generation), chunk, TERM_ARG(r->plan->before), r->plan->step);
         return st;
     }
@@ -232,7 +232,7 @@ static enum status fetch_from(struct fetching *run, int holder)
     if (request.n == 0)
         return ST_OK;
     if (run->n_here > 0)
-        log_progress(run, " are here already");
+        log_progress(run, " have already arrived");
     enum status st = fetch_client_create(run->from, &client);
     if (st != ST_OK)
         goto done;

@@ -69,8 +69,9 @@ enum squares_answer clip_receive_squares(struct store *s, const struct net_squar
     }
     if (ps_norm_put_server(s->norm, from->step, from->server, from->square, from->n, &news) !=
         ST_OK) {
-        snprintf(why, CONTROL_TEXT_BYTES, "server %d does not have %d chunks of this generation",
-                 from->server, from->n);
+        snprintf(why, CONTROL_TEXT_BYTES,
+                 "the number of chunks of server %d in this generation is not %d", from->server,
+                 from->n);
         return SQUARES_REFUSED;
     }
     act(s, from->step, news);

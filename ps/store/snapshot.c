@@ -116,7 +116,7 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
         pthread_mutex_unlock(&c->lock);
         if (!ok)
             LOG_D("no snapshot at step %" PRId64 ": chunk %d is at version %" PRId64
-                  ", and that step is past or is never reached",
+                  ", so that step is past or will never be reached",
                   step, c->chunk, version);
     }
     if (!ok) {

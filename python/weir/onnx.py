@@ -72,7 +72,7 @@ class Weights:
                 self.at = {name: (t["dtype"], tuple(map(int, t["shape"])),
                                   *map(int, t["data_offsets"])) for name, t in tensors.items()}
             except (ValueError, KeyError, TypeError, AttributeError) as e:
-                raise Invalid("%s: no safetensors file (%s); name a file of --export" % (
+                raise Invalid("%s: not a safetensors file (%s); name a file of --export" % (
                     path, e)) from None
         self.base, self.size, self.used = 8 + n, size, set()
 

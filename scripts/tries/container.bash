@@ -89,7 +89,7 @@ logged log as_users --rm --network none -v "$folder/wide.json:/wide.json:ro" --e
     weir-ps $hosts --optimizer=sgd 2>/tmp/ps & weir-worker $hosts --optimizer=sgd --batch_size=8 \
         --train_steps=3 && wait'
 grep -E "parameters in|shared memory|test accuracy" "$folder/log" | cut -c1-120
-grep -q "payloads through shared memory" "$folder/log" || fail "no memory is shared"
+grep -q "payloads are sent through shared memory" "$folder/log" || fail "no memory is shared"
 
 say "examples/kubernetes/job.yaml"
 ip link add name "$id" type bridge && ip link set "$id" up

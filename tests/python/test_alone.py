@@ -201,12 +201,12 @@ class Alone(harness.Test):
                              r"without servers \(worker-alone@.*:%d\): stop its owner first, or "
                              "use another folder; with --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
-        self.assertIn("has claimed this folder since", first.wait_output(60, 1))
+        self.assertIn("has since claimed this folder", first.wait_output(60, 1))
         # The lock of the second program refuses servers like the lock of the first one.
         job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False).wait(60, 1)
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
         self.assertRegex(second.wait_output(60, 1),
-                             job.ps_hosts[0] + " has claimed this folder since")
+                             job.ps_hosts[0] + " has since claimed this folder")
         ps.stop()
 
     def test_failed_take_over_changes_nothing(self):
@@ -266,8 +266,9 @@ class Alone(harness.Test):
         """The worker prints one line and exits with the status of a permanent error. It does not
         start from the first step by itself."""
         path = self.write("file", "x")
-        for folder, said in ((path, "is not a folder"), (path + "/x", "cannot be made: Not a dir"),
-                             ("/proc/nothing", "cannot be made: ")):
+        for folder, said in ((path, "is not a folder"),
+                             (path + "/x", "cannot be created: Not a dir"),
+                             ("/proc/nothing", "cannot be created: ")):
             worker = self.begin(folder=folder)
             worker.wait(60, 1)
             self.assertRegex(worker.output(), "--checkpoint_dir: %s.* %s" % (folder, said))
@@ -312,8 +313,8 @@ class Alone(harness.Test):
         self.assertIn("--epochs=1 makes 6 steps at --batch_size=400, and the checkpoint is at step "
                       "24, made at --batch_size=100; set more --epochs", worker.wait_output(60, 1))
         self.assertNotIn("--train_steps", worker.output())
-        self.assertIn("--epochs=6 makes 36 steps at --batch_size=400, and those up to step 24 were "
-                      "made at --batch_size=100: the job's number of samples differs",
+        self.assertIn("--epochs=6 makes 36 steps at --batch_size=400, but the steps up to 24 "
+                      "used --batch_size=100, so the job does not train on exactly",
                       self.begin("--epochs=6", "--batch_size=400", flags=flags).wait_output())
 
     def test_checkpoint_flags_without_folder_or_with_servers_refused(self):

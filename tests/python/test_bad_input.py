@@ -86,7 +86,8 @@ class Data(BadInput):
         self.refused(self.damaged("labels", lambda b: b + b"x"), NAMES["labels"])
 
     def test_wrong_magic_refused(self):
-        self.refused(self.damaged("images", lambda b: b"\x89PNG" + b[4:]), NAMES["images"], "magic")
+        self.refused(self.damaged("images", lambda b: b"\x89PNG" + b[4:]), NAMES["images"],
+                     "begins with the bytes 0x8950")
 
     def test_swapped_files_refused(self):
         folder = self.copy()

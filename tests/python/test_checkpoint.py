@@ -332,7 +332,8 @@ class Checkpoint(harness.Test):
         Returns their summaries."""
         self.wait_all(job.workers, 120)
         self.assertRegex(job.ps[0].wait_output(60, 138),
-                         "the job is done, but %s lacks its last step, " % self.folder())
+                         "the job is done, but %s lacks the checkpoint of the job's last step, "
+                         % self.folder())
         return [job.summary(i) for i in range(len(job.workers))]
 
     def disk(self, megabytes):

@@ -70,7 +70,7 @@ class Cifar10(harness.Test):
         os.remove(os.path.join(self.folder, "data_batch_3.bin"))
         said = self.train("--data_dir=" + self.folder)
         self.assertRegex(said, r"W .*CIFAR-10 has 5 batches, but \S+/data_batch_3.bin is missing: "
-                               r"trains on the first 2")
+                               r"the worker trains on the first 2")
 
     def test_file_by_name_read(self):
         said = self.train("--train_data=" + os.path.join(self.folder, "data_batch_1.bin"),
@@ -85,8 +85,8 @@ class Cifar10(harness.Test):
             N * RECORD - 1), said)
         self.put("data_batch_2.bin", self.records["data_batch_2.bin"][0] + b"\x0a" + bytes(3072))
         said = self.train("--data_dir=" + self.folder, status=1)
-        self.assertIn("data_batch_2.bin: record 1 (byte 3073) has the label 10, but CIFAR-10's are "
-                      "from 0 to 9", said)
+        self.assertIn("data_batch_2.bin: record 1 (byte 3073) has the label 10, but CIFAR-10's "
+                      "labels are from 0 to 9", said)
         self.put("data_batch_2.bin", b"")
         self.assertIn("data_batch_2.bin: has 0 bytes",
                       self.train("--data_dir=" + self.folder, status=1))

@@ -76,8 +76,8 @@ class Columns(harness.Test):
     def test_resumed_run_with_reordered_columns_refused(self):
         """Servers that keep the checkpoint compare no checksum of the data, and refuse the run
         too."""
-        wrong = r"feature 1 is the column 'b', in the checkpoint 'a': write the columns of the " \
-            "CSV file in the checkpoint's order"
+        wrong = r"feature 1 is the column 'b', but in the checkpoint it is 'a'; write the " \
+            "columns of the CSV file in the checkpoint's order"
         self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
         self.write("train2.csv", "id,b,a,kind,c", ["id", "b", "a", "kind", "c"])
         worker = self.worker(*TRAIN, "--train_steps=40", "--label_column=kind",
@@ -242,7 +242,7 @@ class Columns(harness.Test):
         self.write("new.csv", "a,b,c", ["a", "b", "c"])
         worker = self.worker("--evaluate=" + self.path("m.safetensors"),
                              "--test_data=" + self.path("new.csv"), status=1)
-        self.assertIn("lacks the training file's column of the label", worker.output())
+        self.assertIn("has no column 'kind', which is a label or target", worker.output())
 
 
 harness.main(__name__)

@@ -285,7 +285,7 @@ class Data(harness.Test):
         file = self.path("model.safetensors")
         self.train(folder, "--export=" + file)
         self.npy(turned, "test-images.npy", "|u1", (20, 12, 12, 3), bytes(20 * 432))
-        sizes = ("%s was trained on samples of %%s (channels, height, width), those of "
+        sizes = ("%s was trained on samples of %%s (channels, height, width), but those of "
                  "%%s/test-images.npy are %%s; use samples with the same number of "
                  "channels, and %%s" % file)
         for flag in ("--evaluate=" + file, "--predict=" + file):
@@ -361,13 +361,13 @@ class Data(harness.Test):
         path = os.path.join(folder, "train.safetensors")
         size = os.path.getsize(path)
         os.truncate(path, size - 7)
-        self.says(folder, path + ": is truncated: its header promises %d bytes in all, there are %d"
-                  % (size, size - 7))
+        self.says(folder, path + ": is truncated: its header states %d bytes in all, but there are "
+                  "%d" % (size, size - 7))
         with open(path, "rb") as f:
             header, = struct.unpack("<Q", f.read(8))
         os.truncate(path, 40)
-        self.says(folder, path + ": is truncated, or no safetensors file: its header would end at "
-                  "byte %d, the file has 40 bytes" % (8 + header))
+        self.says(folder, path + ": is truncated, or not a safetensors file: its header would end "
+                  "at byte %d, the file has 40 bytes" % (8 + header))
 
     def test_flags_of_another_format_refused(self):
         """Such flags would have no effect, silently."""

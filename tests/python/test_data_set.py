@@ -100,8 +100,9 @@ class DataSet(harness.Test):
                          data=first)
         wrong = job.start_worker(1, "--data_dir=" + second)
         wrong.ends(1, r"another data set: names of the classes \(all workers need the same; "
-                   r"a folder may be empty, a CSV file's words may be numbers\): the servers "
-                   r"have [0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
+                   r"an empty folder is a class, too, and a CSV file can have numbers instead "
+                   r"of words\): the servers have [0-9a-f]{8} in %s, the worker has "
+                   r"[0-9a-f]{8} in %s" % (first, second))
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
@@ -125,7 +126,7 @@ class DataSet(harness.Test):
             own = job.start_worker(1, "--data_dir=" + self.part("other%d" % other, other))
             job.start_worker(0)
             own.wait_line("the job runs %d steps, from --epochs=1 of worker 0's part; this "
-                          "worker's part has %d samples, so they are %g epochs$"
+                          "worker's part has %d samples, so these steps are %g epochs$"
                           % (steps, n, of_other))
             self.assertEqual({w["global_step"] for w in job.finish()}, {steps})
             for worker in job.workers:
@@ -162,9 +163,9 @@ class DataSet(harness.Test):
                 ends.append(job.finish())
                 for worker in job.workers:
                     said = worker.output()
-                    self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
-                                  "servers by %s" % (steps // 10, kind), said)
-                    self.assertEqual(said.count(" rounds, each "), 1)
+                    self.assertIn("%d rounds: in each, a worker makes 10 steps with adam, then the "
+                                  "servers make one step with %s" % (steps // 10, kind), said)
+                    self.assertEqual(said.count(" rounds: in each, "), 1)
                     self.assertEqual("exchanges its parameters only" in said, kind == "sgd")
             for epochs, typed in zip(*ends):
                 self.assertEqual(epochs["global_step"], steps)
@@ -196,7 +197,8 @@ class DataSet(harness.Test):
             job.ps[0].wait_line("2 workers, sync, %s, %d steps" % (kind, first // 100))
             job.start_worker(1, part, "--outer_momentum=0.25").ends(1, said)
             job.start_worker(1, part, typed).wait_line(
-                "%d rounds, each 10 steps of a worker by adam, then one of the servers by %s"
+                "%d rounds: in each, a worker makes 10 steps with adam, then the servers make one "
+                "step with %s"
                 % (first // 100, kind))
             job.finish()
 
@@ -204,7 +206,7 @@ class DataSet(harness.Test):
         """A ps 0 without a checkpoint, which replaces a dead one, adopts the job of any worker."""
         job = self.begin([*ROUNDS, "--epochs=1"], "--fault_push_delay_ms=5000",
                          data=self.part("first", 600))
-        job.start_worker(1, "--data_dir=" + self.part("other", 300)).wait_line("6 rounds, each")
+        job.start_worker(1, "--data_dir=" + self.part("other", 300)).wait_line("6 rounds: in each")
         self.kill(job.workers[0], job.ps[0])
         job.start_ps(0).wait_line("2 workers, sync, nesterov, 6 steps")
         job.start_worker(0)
@@ -216,8 +218,8 @@ class DataSet(harness.Test):
         job.restart_worker(0, "--data_dir=" + self.part("grown", 80))
         job.start_worker(1)
         self.assertEqual({w["global_step"] for w in job.finish()}, {4})
-        self.assertIn("the job runs 4 steps, from --epochs=1 at its start; worker 0's part has 80 "
-                      "samples now, so they are 0.5 epochs\n",
+        self.assertIn("the job runs 4 steps, from --epochs=1 at its start; worker 0's part "
+                      "now has 80 samples, so these steps are 0.5 epochs\n",
                       job.workers[0].output())
         self.assertNotIn("the job runs", job.workers[1].output())
 
@@ -233,8 +235,8 @@ class DataSet(harness.Test):
             job.start_worker(1, "--epochs=%d" % epochs, other)
             job.finish()
             for worker in job.workers:
-                self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
-                              "servers by sgd" % rounds, worker.output())
+                self.assertIn("%d rounds: in each, a worker makes 10 steps with adam, then the "
+                              "servers make one step with sgd" % rounds, worker.output())
 
     def test_own_shards_resume_with_steps_of_late_worker_0(self):
         """After a checkpoint with all steps, only worker 0's part determines the new steps."""
@@ -287,8 +289,8 @@ class DataSet(harness.Test):
         job = self.begin(["--batch_size=10", "--train_steps=4", "--seed=3", "--data_shard=own"],
                          data=first)
         wrong = job.start_worker(1, "--data_dir=" + second)
-        wrong.ends(1, "another data set: names of the classes .* a CSV file's words may be "
-                   "numbers.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
+        wrong.ends(1, "another data set: names of the classes .* a CSV file can have numbers "
+                   "instead of words.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
         job.start_worker(1, "--data_dir=" + self.csv("c", ["0", "1"] * 10))
         job.finish()
 

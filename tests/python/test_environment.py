@@ -52,7 +52,7 @@ class Environment(BadInput):
         config = ('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, '
                   '"task": {"type": "%s", "index": 0}}')
         for program, value, said in (
-                ("ps", "{", "TF_CONFIG is no JSON: line 1, column 1"),
+                ("ps", "{", "TF_CONFIG is not JSON: line 1, column 1"),
                 ("ps", "{}", "--ps_hosts is missing"),
                 ("ps", config % "worker", "TF_CONFIG: worker 0 must be a worker, .*start worker"),
                 ("worker", config % "ps", "TF_CONFIG: ps 0 must be a server, .*start ps"),

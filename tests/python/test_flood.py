@@ -240,7 +240,7 @@ class Flood(harness.Test):
         self.assertIn(n_open, LEFT_OPEN)
         if not harness.SANITIZE:
             self.assertLess(grown, (GUESTS + 32) * MB)
-        job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
+        job.ps[0].wait_line("more than %d calls are open that are unfinished" % GUESTS)
         self.finish(job)
 
     def test_flood_displaces_calls_of_its_own_host_only(self):
@@ -252,7 +252,7 @@ class Flood(harness.Test):
         self.hold([honest], MB)
         peers = self.callers(job, "/weir.v1.Weir/Join")
         self.hold(peers, 1024)
-        job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
+        job.ps[0].wait_line("more than %d calls are open that are unfinished" % GUESTS)
         self.assertTrue(honest.receive(0.2))
         self.assertEqual(honest.open, [call])
         self.finish(job)

@@ -50,7 +50,7 @@ class FolderUsers(harness.Test):
         second.wait(60)
         first.wait_line("checkpoint at step 12: .*-1-of-2[.]safetensors: this user may not read "
                         "this path; " + USERS)
-        first.wait_line("lacks its last step")
+        first.wait_line("lacks the checkpoint of the job's last step")
 
 
 harness.main(__name__)

@@ -112,8 +112,8 @@ class Gpus(fake_gpus.Machine):
             self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
             self.assertNotIn("computes in fp32", rounded[2])
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
-        self.assertIn("--precision=tf32: the CPU does not support such products; it computes in "
-                      "fp32", cpu[2])
+        self.assertIn("--precision=tf32: the CPU does not support products in this format; it "
+                      "computes in fp32", cpu[2])
 
     def test_bf16_on_card_without_it_refused(self):
         self.machine(*(c.replace("cc=9.0", "cc=7.5") for c in machine_of(1)))

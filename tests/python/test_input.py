@@ -133,9 +133,9 @@ class Normal(InputTest):
                 self.assert_same(self.figures("evaluated.json"), want)
             outputs.add(harness.read_bytes(self.path("out.csv")))
             for flag, said in ((["--mean=0.5", "--std=0.5"], "--mean: %s was trained with 0.25, "
-                                "here it is 0.5; remove --mean and --std" % file),
-                               (["--mean=0.25"], "--std: %s was trained with 0.5, here it is 1"
-                                % file)):
+                                "but this job has 0.5; remove --mean and --std" % file),
+                               (["--mean=0.25"], "--std: %s was trained with 0.5, but this job "
+                                "has 1" % file)):
                 worker = self.run_worker("--evaluate=" + file, *flag, status=1)
                 self.assertIn(said, worker.output())
             self.assertIn("remove the flags", self.run_worker(
@@ -143,7 +143,7 @@ class Normal(InputTest):
         self.assertEqual(len(outputs), 1)
         self.train("--export=" + self.path("plain.safetensors"))
         worker = self.run_worker("--evaluate=" + self.path("plain.safetensors"), *NORMAL, status=1)
-        self.assertIn("was trained with none, here it is 0.25", worker.output())
+        self.assertIn("was trained with none, but this job has 0.25", worker.output())
 
     def test_normalisation_kept_by_checkpoint(self):
         """A job that resumes, alone or with servers, uses the numbers in its checkpoint and ends
@@ -176,7 +176,7 @@ class Normal(InputTest):
 
     def test_bad_normalisation_flags_refused(self):
         self.check_bad((
-                (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; set"),
+                (["--mean=0,1"], 1, "--mean has 2 numbers, but samples of .* have 1 channel; set"),
                 (["--std=0"], 2, "--std: '0' is neither a list of at most 64 numbers above 0, "
                                  "such as"),
                 (["--std=-1"], 2, "--std: '-1' is neither a list"),

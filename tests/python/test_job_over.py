@@ -56,7 +56,8 @@ class JobOver(harness.Test):
         remedy = {"no folder": ", and .*none does not show that the job has ended: start the "
                                "servers, or end this worker",
                   "without the flag": ": start the servers or, if the job has ended, end this "
-                                      "worker .*; with the servers' --checkpoint_dir"}
+                                      "worker .*; a worker that is started with the servers' "
+                                      "--checkpoint_dir"}
         shutil.copy(export, export + "-2")
         os.utime(export + "-2", (1, 1))  # older than the job, like the export of an earlier job
         late = self.again("--export=%s-2" % export, name="without its export")

@@ -80,8 +80,8 @@ class LibweirTls(harness.Test):
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         address = self.s_server("posing", "-alpn", "h2")
-        self.host(address, r"\(CN=posing\) is for the role worker, and a server's must be for ps",
-                  *own.flags("worker"))
+        self.host(address, r"\(CN=posing\) is for the role worker, but a server's certificate must "
+                  "be for the role ps", *own.flags("worker"))
 
     def test_members_with_bad_certificates_refused_by_server(self):
         own.make("worker", "expired", days=-1)
@@ -99,7 +99,8 @@ class LibweirTls(harness.Test):
         """The member accepts a server with a good certificate, and the host's own connections do
         not change in this case, either."""
         address = self.ps(*own.flags("ps"), "--serve")
-        self.host(address, "is on this host: payloads through shared memory", *own.flags("worker"))
+        self.host(address, "is on this host: payloads are sent through shared memory",
+                  *own.flags("worker"))
 
 
 harness.main(__name__)

@@ -114,7 +114,7 @@ class Listen(harness.Test):
         job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
         self.assert_no_text(first, "another process has just called", "was restarted",
-                            "has claimed this folder since", "generation 1.2", "generation 2.")
+                            "has since claimed this folder", "generation 1.2", "generation 2.")
 
 
 harness.main(__name__)

@@ -172,8 +172,8 @@ class LocalSteps(harness.Test):
             job.finish()
             for worker in job.workers:
                 said = worker.output()
-                self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
-                              "servers by %s" % (steps / 10, outer), said)
+                self.assertIn("%d rounds: in each, a worker makes 10 steps with adam, then the "
+                              "servers make one step with %s" % (steps / 10, outer), said)
                 self.assertEqual("exchanges its parameters only %d times in this job of %d steps"
                                  % (steps / 10, steps) in said, outer == "sgd", said)
                 self.assertNotIn("training takes", said)

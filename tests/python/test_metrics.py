@@ -133,7 +133,8 @@ class Metrics(harness.Test):
         p.wait_line(r"--metrics_bind needs --metrics_port")
         p.wait(status=2)
         p = self.run_worker("--metrics_port=1", "--metrics_bind=192.0.2.1", status=1)
-        p.wait_line(r"--metrics_port: cannot listen on 192.0.2.1:1: .*; --metrics_bind=HOST names")
+        p.wait_line(r"--metrics_port: cannot listen on 192.0.2.1:1: .*; set --metrics_bind to "
+                    "an address")
         taken.close()
 
 

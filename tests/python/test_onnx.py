@@ -268,9 +268,9 @@ class Errors(harness.Test):
         for header in ('{"__metadata__": null}', '{"__metadata__": {"sample": 1}}',
                        '{"a": {"dtype": "F32", "shape": [[]], "data_offsets": [0, 0]}}'):
             harness.write_file(export, struct.pack("<Q", len(header)) + header.encode())
-            self.assertIn("no safetensors file", self.said(softmax, export))
+            self.assertIn("not a safetensors file", self.said(softmax, export))
         harness.write_file(export, b"PK\3\4 and more of a .pt file")
-        self.assertIn("no safetensors file", self.said(softmax, export))
+        self.assertIn("not a safetensors file", self.said(softmax, export))
         self.assertIn("No such file", self.said(self.path("none.json"), export + "2"))
 
 

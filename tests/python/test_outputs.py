@@ -169,7 +169,7 @@ class Outputs(harness.Test):
         full = self.device(7)
         for flag, said in (("export", "no room for the trained parameters, which are lost"),
                            ("summary_json", "no room for the final figures, which are lost"),
-                           ("trace", "trace file .* not written to its end"),
+                           ("trace", "trace file .* could not be written completely"),
                            ("record_samples", "--record_samples: cannot write")):
             worker = self.run_worker(*FLAGS, FLAG[flag] + full, status=138)
             self.assertRegex(worker.output(), said)
@@ -199,7 +199,7 @@ class Outputs(harness.Test):
         job.start_worker(0, "--export=" + self.path("model")).wait(60)
         self.assertTrue(os.path.exists(self.path("model")))
         job.ps[0].wait(60, 138)
-        self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
+        self.assertIn("the figures of this server are lost; free some space", job.ps[0].output())
 
     def test_outputs_tried_at_start(self):
         """access() does not reveal that no file can be made in /proc, not even by root."""

@@ -20,7 +20,7 @@ class Placement(harness.Test):
     def test_placement_logged(self):
         output = self.worker("--placement=hid=cpu:0", "--log_device_placement").wait_output(30)
         self.assertIn(" hid/weights: /device:CPU:0 (rule 'hid=cpu:0')", output)
-        self.assertIn(" relu1: /device:CPU:0 (default: where 'hid' lies)", output)
+        self.assertIn(" relu1: /device:CPU:0 (default: the device of 'hid')", output)
         self.assertIn(" sm/weights: /device:CPU:0 (default)", output)
 
     def test_placement_of_two_towers_logged(self):

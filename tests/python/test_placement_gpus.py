@@ -63,12 +63,12 @@ class Split(fake_gpus.Machine):
         self.same(split, self.run_net("whole", "--gpus=none"))
         self.assert_has(split[2], " c1/weights: /device:GPU:1 (rule 'c1=gpu:1')",
                         " norm/gamma: /device:GPU:0 (default)",
-                        " r1: /device:GPU:0 (default: where 'norm' lies)",
+                        " r1: /device:GPU:0 (default: the device of 'norm')",
                         " right/weights: /device:GPU:1 (rule 'right=gpu:1')",
-                        " sum: /device:GPU:0 (default: where 'r2' lies)",
+                        " sum: /device:GPU:0 (default: the device of 'r2')",
                         " fc/weights: /device:CPU:0 (rule 'fc=cpu:0')",
-                        " r3: /device:CPU:0 (default: where 'fc' lies)",
-                        " loss: /device:GPU:1 (default: where 'out' lies)")
+                        " r3: /device:CPU:0 (default: the device of 'fc')",
+                        " loss: /device:GPU:1 (default: the device of 'out')")
         self.assertEqual(len(re.findall(r": /device:", split[2])), len(NET["layers"]))
         self.assertEqual(len(split[0]["towers"]), 1)
         self.check_trace(trace)
@@ -129,7 +129,8 @@ class Split(fake_gpus.Machine):
 
     def test_bf16_on_cpu_without_it_computes_in_fp32(self):
         self.assertEqual(self.in_bf16(ONEDNN_MAX_CPU_ISA="AVX2").count(
-            "--precision=bf16: the CPU does not support such products; it computes in fp32"), 1)
+            "--precision=bf16: the CPU does not support products in this format; it computes in "
+            "fp32"), 1)
 
     def test_bf16_of_layers_on_cpu(self):
         flags = harness.read_text("/proc/cpuinfo")

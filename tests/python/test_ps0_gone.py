@@ -114,7 +114,7 @@ class Ps0Gone(harness.Test):
         ps = new.start_ps(0, *self.ckpt("--take_over"))
         ps.wait_line("--take_over: %s is claimed from ps:0 at %s, which is running" %
                      (self.folder(), old.ps_hosts[0]))
-        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed this folder since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has since claimed this folder")
         self.kill_any(ps, old.workers[0])
 
     def held_claim(self, job, *more):
@@ -142,7 +142,7 @@ class Ps0Gone(harness.Test):
         old, new = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
         old.start_ps(0, *self.ckpt())
         ps = new.start_ps(0, *self.ckpt("--take_over"))
-        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed this folder since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has since claimed this folder")
         self.kill_any(ps)
 
     def test_claim_resumes_from_last_checkpoint_of_old_owner(self):
@@ -193,7 +193,7 @@ class Ps0Gone(harness.Test):
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
         drain.wait(30, None)  # ps 0 exits before or after it has made a plan without ps:1
-        old.ps[0].ends(1, "has claimed this folder since")
+        old.ps[0].ends(1, "has since claimed this folder")
         self.assertNotIn(old.ps_hosts[0], harness.read_text(servers))
         self.kill_any(*old.workers, old.ps[1])
 

@@ -168,7 +168,7 @@ class Members(unittest.TestCase):
         for broken, cause in ((lambda: {}["w"], KeyError), (lambda: array.array("f"), ValueError)):
             with weir.Member(train_steps=1) as m:
                 m.param("w", (2, 3), broken)
-                with self.assertRaisesRegex(weir.Invalid, "'w': the function of its first") as e:
+                with self.assertRaisesRegex(weir.Invalid, "'w': the function that writes") as e:
                     m.next()
                 self.assertIsInstance(e.exception.__cause__, cause)
 

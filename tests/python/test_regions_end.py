@@ -24,11 +24,12 @@ class RegionsEnd(regions.Test):
         a.ps[0].wait(60, 1)
         where = self.parents.ps_hosts[0]
         a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for \d+ s; this region "
-                          r"holds step 20 of 20, and its changes since round 1 of 2; "
-                          r"the region waits [1-6] s more \(--parent_timeout\)" % where)
+                          r"is at step 20 of 20, and has not delivered its changes since round 1 "
+                          r"of 2; the region waits [1-6] s more \(--parent_timeout\)" % where)
         a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for (?:1[2-9]|[2-9]\d) s "
-                          r"\(--parent_timeout\): the job is done here, with this region's own "
-                          r"parameters; its changes since round 1 of 2 were not delivered"
+                          r"\(--parent_timeout\): the job of this region is done, with the "
+                          r"region's own parameters; its changes since round 1 of 2 were not "
+                          r"delivered"
                           % where)
         self.assertTrue(os.path.exists(path))
         self.assertIn("checkpoint at step 20: ", a.ps[0].output())
@@ -59,7 +60,7 @@ class RegionsEnd(regions.Test):
         a.start(self.region_flags[0])
         a.ps[0].wait(60, 1)
         a.workers[0].wait(60, 1)
-        a.ps[0].wait_line(r"not been reached for \d+ s; this region holds no parameters yet; "
+        a.ps[0].wait_line(r"not been reached for \d+ s; this region has no parameters yet; "
                           r"the region waits [1-6] s more \(--parent_timeout\)")
         a.ps[0].wait_line(r"\(--parent_timeout\): the region ends before its first step; when")
 

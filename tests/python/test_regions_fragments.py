@@ -71,8 +71,8 @@ class Fragments(regions.Test):
         job.start_ps(0, *self.region_flags[0])
         job.start_worker(0)
         job.workers[0].wait(30, 1)
-        self.assertRegex(job.workers[0].output(), r"--fragments=20 of the region's server, but the "
-                         r"model has \d chunk\(s\) of 16384 bytes at most")
+        self.assertRegex(job.workers[0].output(), r"the region's server has --fragments=20, but "
+                         r"the model has only \d chunk\(s\) of at most 16384 bytes")
         self.kill(*job.ps, *self.parents.ps)
 
 

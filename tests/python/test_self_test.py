@@ -183,7 +183,7 @@ class WithGpus(SelfTest):
         (warning,) = self.errors.splitlines()
         self.assertRegex(warning, r"^W .*GPU 0 \(NVIDIA H200, .*\): CUDA backend: 33554432 bytes "
                          r"of host memory cannot be pinned \(.+\): copies to and from the GPU need "
-                         r"one more step on the host, and are slower$")
+                         r"one more copy on the host, and are slower$")
         everything = json.loads("".join(self.self_test("--self_test=json")))
         self.assertTrue(everything["passed"])
         _, slow, fast = everything["devices"]

@@ -57,10 +57,10 @@ class ServerChanges(generations.Test):
         job.workers[0].wait_line("training step %d done" % (step + 15))
         job.ps[0].wait_line(r"the server at %s has moved its chunks to the other servers, "
                             ".*/servers: the write has not finished" % re.escape(job.ps_hosts[1]))
-        self.assertNotIn("this server has left the job", job.ps[1].output())
+        self.assertNotIn("this server has no chunks any more", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
         os.unlink(hold)
-        job.ps[1].wait_line("this server has left the job")
+        job.ps[1].wait_line("this server has no chunks any more")
         job.ps[1].wait(60, 0)
         self.check(job)
 
@@ -73,7 +73,7 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
         job.ps[0].wait_line("and exits when .*/servers: the write failed and is retried")
         job.ps[0].stop(signal.SIGTERM, status=None)
-        self.assertNotIn("this server has left the job", job.ps[1].output())
+        self.assertNotIn("this server has no chunks any more", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
         os.unlink(hold)
         job.start_ps(0, *self.ckpt())

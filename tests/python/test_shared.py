@@ -17,7 +17,7 @@ from harness import crc32c
 import test_wire
 from test_wire import Stream
 
-ON = r"ps:%d \(\S+\) is on this host: payloads through shared memory"
+ON = r"ps:%d \(\S+\) is on this host: payloads are sent through shared memory"
 F_SEAL_FUTURE_WRITE = 16
 HEAD, N = 4096, 1024  # size of a segment's head; floats of a chunk
 

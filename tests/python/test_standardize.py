@@ -77,7 +77,7 @@ class Standardize(harness.Test):
     def test_columns_equal_a_table_standardized_before(self):
         out = self.train()
         self.assertNotIn("outweighs", out)
-        self.assertIn("--standardize: 3 columns", out)
+        self.assertIn("--standardize scales 3 columns", out)
         told = self.metadata()
         column = [r[0] for r in table(120, 1)]
         mean = sum(column) / 120
@@ -212,7 +212,7 @@ class Standardize(harness.Test):
         job.workers[0].wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.path("set"))
         joiner.wait_line("joined as worker 2")
-        self.assertIn("--standardize: 3 columns", joiner.output())
+        self.assertIn("--standardize scales 3 columns", joiner.output())
         self.kill(joiner, *job.workers, ps)
 
 

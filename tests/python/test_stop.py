@@ -93,7 +93,7 @@ class Stop(generations.Test):
     def test_stop_without_job_ends_servers(self):
         job = self.job(n_ps=1, n_workers=1)
         job.start_ps()
-        self.assertIn("there is no job yet; its servers exit", self.stop_job(job))
+        self.assertIn("there is no job yet; the servers exit", self.stop_job(job))
         job.ps[0].wait(30)
         self.assertIn("not reachable", self.stop_job(job, status=138))
 

@@ -170,7 +170,7 @@ class TensorBoard(harness.Test):
         with open(path, "w", encoding="utf-8"):
             pass
         worker = self.run_worker("--logdir=" + path, status=2)
-        wrong = "cannot write event files there (in its worker_N): Not a directory"
+        wrong = "cannot write event files there (in its folder worker_N): Not a directory"
         self.assertIn("--logdir=%s: %s" % (path, wrong), worker.output())
         os.makedirs(self.logdir())
         os.rename(path, os.path.join(self.logdir(), "worker_0"))

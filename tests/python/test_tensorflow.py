@@ -19,8 +19,9 @@ class OneCommandLine(harness.Test):
         job.finish()
         said = [line for line in ps.lines if "not used by ps" in line]
         self.assertEqual(len(said), 1, ps.output())
-        self.assertRegex(said[0], "both: --models_dir --model --progress --data_dir --train_steps "
-                                  "--batch_size --sync_replicas --optimizer --learning_rate$")
+        self.assertRegex(said[0], "workers: --models_dir --model --progress --data_dir "
+                                  "--train_steps --batch_size --sync_replicas --optimizer "
+                                  "--learning_rate$")
 
     def test_command_line_shared_by_both_programs(self):
         """The command line has flags of only one program, and a flag with a meaning in each. Each
@@ -34,7 +35,7 @@ class OneCommandLine(harness.Test):
         for process, want in ((ps, "--train_steps --batch_size"),
                               (worker, "--worker_timeout --min_workers --log_stragglers "
                                        "--straggler_ms --inter_op_threads")):
-            said = [line for line in process.lines if "can serve both:" in line]
+            said = [line for line in process.lines if "can serve ps and workers:" in line]
             self.assertEqual(len(said), 1, process.output())
             self.assertTrue(said[0].endswith(" " + want), said[0])
         ps.wait_line("--address is for workers, .* this server uses its entry in --ps_hosts")

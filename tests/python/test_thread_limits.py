@@ -70,7 +70,7 @@ void grpc_shutdown(void)
 }
 """
 MOST = 120  # more than any program here starts
-WHY = "Resource temporarily unavailable; the limits on threads are .*raise the one"
+WHY = "Resource temporarily unavailable; the limits on threads are .*raise the limit"
 
 
 @unittest.skipIf(harness.SANITIZE, "the preloaded library precedes the sanitizer's")

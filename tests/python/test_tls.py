@@ -120,7 +120,8 @@ class Tls(Secured):
         arranges that, is encrypted."""
         job = self.job(n_workers=1, flags=TRAIN)
         job.start_ps(0, *own.flags("ps"))
-        job.start_worker(0, *own.flags("worker")).wait_line("payloads through shared memory")
+        job.start_worker(0, *own.flags("worker")).wait_line(
+            "payloads are sent through shared memory")
         job.finish()
 
     def test_bad_client_certificates_refused(self):
@@ -229,7 +230,8 @@ class Tls(Secured):
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         for name, why in (("worker", "is not made for a server"),
-                          ("posing", "is for the role worker, and a server's must be for ps")):
+                          ("posing", "is for the role worker, but a server's certificate must be "
+                           "for the role ps")):
             (port,) = harness.free_ports(1)
             addr = "%s:%d" % (harness.LOOPBACK, port)
             job = self.job(n_workers=1)

@@ -145,7 +145,7 @@ class Trace(harness.Test):
         if not os.path.exists("/dev/full"):
             self.skipTest("there is no /dev/full")
         worker = self.run_worker("--train_steps=2", "--trace=/dev/full", status=138)
-        self.assertIn("not written to its end: No space left", worker.output())
+        self.assertIn("could not be written completely: No space left", worker.output())
 
 
 harness.main(__name__)

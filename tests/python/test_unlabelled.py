@@ -77,7 +77,7 @@ class Unlabelled(Base):
             to.writestr("images.npy", z.read("images.npy"))
         self.check(want, None, "--test_data=" + few)
         said, _, _ = self.predict(None, "--test_data=" + few, "--labels_name=labels", status=1)
-        self.assertIn("few.npz: has no member 'labels.npy' (there: images.npy )", said)
+        self.assertIn("few.npz: has no member 'labels.npy' (it has: images.npy )", said)
         with open(few, "r+b") as f:
             f.seek(-10, os.SEEK_END)
             f.write(b"\xff" * 8)
@@ -123,7 +123,7 @@ class Unlabelled(Base):
         os.rename(flat, test)
         self.check(want, folder)
         worker = self.run_worker("--evaluate=" + self.path("model"), data=folder, status=1)
-        self.assertIn("not a folder; %s holds a folder of pictures for each class" % test,
+        self.assertIn("not a folder; %s must hold a folder of pictures for each class" % test,
                       worker.output())
         self.check_names(test)
         os.mkdir(os.path.join(test, "zzz"))
@@ -170,8 +170,8 @@ class Unlabelled(Base):
                              ", or put pictures without labels into one folder")):
             worker = self.run_worker(*flags, data=folder, status=1)
             self.assertIn("%s has the classes 00000/00001/00002, but %s/test has 00000/00002; "
-                          "both need the same ones (a folder of pictures may be empty)%s" %
-                          (self.path("model"), folder, more), worker.output())
+                          "both need the same classes (a class's folder of pictures may be "
+                          "empty)%s" % (self.path("model"), folder, more), worker.output())
 
     def test_pictures_of_other_classes_than_checkpoint_refused(self):
         """A checkpoint has the names of the class folders. The same numbers would mean other
@@ -188,8 +188,8 @@ class Unlabelled(Base):
                              ", or put pictures without labels into one folder")):
             worker = self.run_worker(*flags, data=folder, status=1)
             self.assertIn("%s has the classes 00000/00001/00002, but %s has 00001/00002/00009; "
-                          "both need the same ones (a folder of pictures may be empty)%s" %
-                          (ckpt, test, more), worker.output())
+                          "both need the same classes (a class's folder of pictures may be "
+                          "empty)%s" % (ckpt, test, more), worker.output())
         shutil.rmtree(os.path.join(test, "00009"))
         self.predict(folder, status=1, file="ckpt")
 
@@ -261,8 +261,8 @@ class Tables(Base):
         bare = self.write("bare/test.csv", self.features)
         want = self.labelled(self.path("data"))
         said, _, _ = self.predict(None, "--test_data=" + bare, status=1, file="other")
-        self.assertIn("line 1: no column is named label, and the file that predicts does not "
-                      "record",
+        self.assertIn("line 1: no column is named label, and the file of the trained parameters "
+                      "does not record",
                       said)
         self.check(want, None, "--test_data=" + bare, "--label_column=none", file="other")
         self.assertEqual(self.labelled(self.path("data"), "--label_column=5", file="other"), want)

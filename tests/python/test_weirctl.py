@@ -276,23 +276,24 @@ class Errors(Weirctl):
                             (["frobnicate"], "'frobnicate' is not a command; the commands are "
                              "status, members, servers, who-is-late, checkpoint, remove-worker "
                              "INDEX, drain INDEX, stop, add worker, add ps HOST:PORT"),
-                            (["status", "now"], "status has no operand; remove 'now'"),
-                            (["stop", "0", "1"], "stop has no operand; remove '0'"),
+                            (["status", "now"], "status needs no operand; remove 'now'"),
+                            (["stop", "0", "1"], "stop needs no operand; remove '0'"),
                             (["remove-worker"], "remove-worker: INDEX is missing: the worker's "
                              "number, which 'weirctl members' shows"),
                             (["drain"], "drain: INDEX is missing: the server's number, which "
                              "'weirctl servers' shows"),
-                            (["drain", "1", "2"], "drain has one operand, INDEX; remove '2'"),
+                            (["drain", "1", "2"], "drain needs only one operand, INDEX; "
+                             "remove '2'"),
                             (["drain", "x"], "drain: 'x' is not an index; write a number from 0"),
                             (["remove-worker", "-1"], "unknown flag -1"),
                             (["remove-worker", "4096"],
                              "remove-worker: '4096' is not an index; write a number from 0 to "),
                             (["add"], "add: an operand is missing; write 'add worker' or "),
                             (["add", "server"], "add: 'server' is not 'worker' or 'ps'; write "),
-                            (["add", "worker", "a:1"], "add worker has no operand; remove 'a:1'"),
+                            (["add", "worker", "a:1"], "add worker needs no operand; remove 'a:1'"),
                             (["add", "ps"], "add ps: HOST:PORT is missing: the address at which"),
                             (["add", "ps", "a:1", "b:1"],
-                             "add ps has one operand, HOST:PORT; remove 'b:1'"),
+                             "add ps needs only one operand, HOST:PORT; remove 'b:1'"),
                             (["add", "ps", "nowhere"], "nowhere"),
                             (["--frob", "status"], "unknown flag --frob")):
             self.one_line(self.ctl(hosts, *words, status=2)[1], text)

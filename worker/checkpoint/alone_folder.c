@@ -125,8 +125,8 @@ static enum status load_checkpoint(const struct alone_folder_config *cfg,
                                     averages ? NULL : state.slots + state.n_slots * c->first,
                                     &version));
         if (version != step) {
-            LOG_E("the checkpoint at step %" PRId64 " has parameters of step %" PRId64
-                  ", too; a worker without servers can resume only from a single step",
+            LOG_E("the checkpoint at step %" PRId64 " also has parameters of step %" PRId64
+                  "; a worker without servers can resume only from a single step",
                   step, version);
             return ST_MISMATCH;
         }
@@ -166,8 +166,8 @@ static enum status check_job(const struct alone_folder_config *cfg,
         st = ST_MISMATCH;
     } else if (cfg->epochs > 0 && m->job.batch > 0 && m->job.batch != cfg->job->batch) {
         LOG_W(
-            "--epochs=%g makes %" PRId64 " steps at --batch_size=%d, and those up to step %" PRId64
-            " were made at --batch_size=%d: the job's number of samples differs from its epochs; --train_steps sets the end exactly",
+            "--epochs=%g makes %" PRId64 " steps at --batch_size=%d, but the steps up to %" PRId64
+            " used --batch_size=%d, so the job does not train on exactly that many epochs; --train_steps sets the end exactly",
             cfg->epochs, cfg->job->train_steps, cfg->job->batch, m->step, m->job.batch);
     }
     return st;

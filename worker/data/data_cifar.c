@@ -46,7 +46,7 @@ static int count_batches(const char *first)
     }
     if (n < N_BATCHES)
         LOG_W(
-            "%s: CIFAR-10 has %d batches, but %s is missing: trains on the first %d; scripts/get_cifar10 fetches all",
+            "%s: CIFAR-10 has %d batches, but %s is missing: the worker trains on the first %d; scripts/get_cifar10 fetches all",
             first, N_BATCHES, path, n);
     return n;
 }
@@ -69,9 +69,10 @@ static enum status copy_records(const struct data_file *f, int64_t at, uint8_t *
     for (uint64_t i = 0; i < f->n / RECORD_BYTES; i++) {
         const uint8_t *record = f->bytes + i * RECORD_BYTES;
         if (record[0] >= N_CLASSES) {
-            LOG_E("%s: record %llu (byte %llu) has the label %d, but CIFAR-10's are from 0 to %d",
-                  f->path, (unsigned long long)i, (unsigned long long)(i * RECORD_BYTES), record[0],
-                  N_CLASSES - 1);
+            LOG_E(
+                "%s: record %llu (byte %llu) has the label %d, but CIFAR-10's labels are from 0 to %d",
+                f->path, (unsigned long long)i, (unsigned long long)(i * RECORD_BYTES), record[0],
+                N_CLASSES - 1);
             return ST_CORRUPT;
         }
         labels[at + (int64_t)i] = record[0];

@@ -107,7 +107,7 @@ static void log_field(const struct csv *c, int64_t column, const char *wrong, co
 static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
 {
     char wrong[WRONG_BYTES], fix[FIX_BYTES] = "fix it or remove the line";
-    snprintf(wrong, sizeof wrong, "'%s' is no label, %s", shown,
+    snprintf(wrong, sizeof wrong, "'%s' is not a label, which is %s", shown,
              c->are_words ? "a word of 1 to 255 bytes without control characters"
                           : "a whole number from 0 to 65535");
     if (c->label_by_default)

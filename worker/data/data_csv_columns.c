@@ -14,9 +14,9 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
     if (data_csv_text_check_names(c) != ST_OK) /* the call has logged why the name is not found */
         return ST_CORRUPT;
     LOG_E(
-        "%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its number, from 1 on",
+        "%s: line 1: has no column '%.*s' among its %lld columns; %s--%s must be a column's name, or its number counted from 1",
         c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
-        strcmp(flag, "label_column") == 0 ? "the label's with" : "each of", flag);
+        strcmp(flag, "label_column") == 0 ? "" : "each entry of ", flag);
     return ST_NOT_FOUND;
 }
 
@@ -106,7 +106,7 @@ static bool lacks_labels(const struct csv *c)
 static enum status label_not_known(const struct csv *c)
 {
     LOG_E(
-        "%s: line 1: no column is named label, and the file that predicts does not record the number of features; name the label's column with --label_column=NAME or N, or set --label_column=" DATA_CSV_NO_LABEL
+        "%s: line 1: no column is named label, and the file of the trained parameters does not record the number of features; name the label's column with --label_column=NAME or N, or set --label_column=" DATA_CSV_NO_LABEL
         " if there is no label",
         c->path);
     return ST_INVALID;
@@ -255,7 +255,7 @@ static bool counts_up(const struct csv *c)
 static enum status looks_like_names(const struct csv *c)
 {
     LOG_E(
-        "%s: line 1 counts its %lld columns and may be their names or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        "%s: the fields of line 1 count its %lld columns, and may be names of columns or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
         c->path, (long long)c->n_columns);
     return ST_INVALID;
 }
@@ -460,7 +460,7 @@ enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out
         return ST_OK;
     out->roles = malloc(n + (size_t)c->n_targets * ORDER_BYTES + 1);
     if (!out->roles) {
-        LOG_E("%s: no memory for what its columns are", c->path);
+        LOG_E("%s: no memory for the roles of its columns", c->path);
         return ST_NOMEM;
     }
     for (size_t k = 0; k < n; k++) {

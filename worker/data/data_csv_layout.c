@@ -116,7 +116,7 @@ static enum status place_labels(struct csv *c)
         return ST_OK;
     if (found < n) {
         LOG_E(
-            "%s: line 1: lacks the training file's column of the label or of a target, '%.60s'; add it, or name another with --%s",
+            "%s: line 1: has no column '%.60s', which is a label or target in the training file; add the column, or name another one with --%s",
             c->path, k->label_names, k->are_targets ? "target_columns" : "label_column");
         return ST_MISMATCH;
     }

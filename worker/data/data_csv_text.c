@@ -21,11 +21,13 @@ static long long line_of(const uint8_t *bytes, const uint8_t *byte)
 static void name_zero(const uint8_t *bytes, const uint8_t *zero, const char *path)
 {
     if (zero - bytes > 1)
-        LOG_E("%s: line %lld: has a byte 0, which no text has; fix or remove the line", path,
-              line_of(bytes, zero));
+        LOG_E(
+            "%s: line %lld: has a byte of value 0, which text never contains; fix or remove the line",
+            path, line_of(bytes, zero));
     else
-        LOG_E("%s: line 1: has a byte 0, which no text has; if it is UTF-16, " CONVERT, path,
-              zero == bytes ? "UTF-16BE" : "UTF-16LE");
+        LOG_E(
+            "%s: line 1: has a byte of value 0, which text never contains; if it is UTF-16, " CONVERT,
+            path, zero == bytes ? "UTF-16BE" : "UTF-16LE");
 }
 
 enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path)

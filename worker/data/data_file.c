@@ -51,7 +51,7 @@ static enum status grow(const struct data_file *packed, uint64_t have, uint8_t *
     uint8_t *fresh = realloc(*to, (size_t)more);
     if (!fresh) {
         LOG_E(
-            "%s: no memory for its %llu bytes, unpacked; unpack it with gunzip, then it is mapped instead",
+            "%s: no memory for its %llu unpacked bytes; unpack the file with gunzip, then the worker maps it into memory instead",
             packed->path, (unsigned long long)more);
         return ST_NOMEM;
     }
@@ -70,8 +70,8 @@ static enum status check_padding(const struct data_file *packed, uint64_t from)
 {
     for (uint64_t at = from; at < packed->n; at++)
         if (packed->bytes[at] != 0) {
-            LOG_E("%s: bytes behind the end of its gzip data, from byte %llu on", packed->path,
-                  (unsigned long long)from);
+            LOG_E("%s: there are bytes after the end of its gzip data, from byte %llu on",
+                  packed->path, (unsigned long long)from);
             return ST_CORRUPT;
         }
     return ST_OK;

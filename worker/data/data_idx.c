@@ -31,10 +31,10 @@ static enum status check_length(uint64_t n, uint64_t total, const char *label)
     if (n == total)
         return ST_OK;
     if (n < total)
-        LOG_E("%s: truncated: its header promises %llu bytes, there are %llu", label,
+        LOG_E("%s: truncated: its header states %llu bytes, but there are %llu", label,
               (unsigned long long)total, (unsigned long long)n);
     else
-        LOG_E("%s: bytes behind its end: its header promises %llu bytes, there are %llu", label,
+        LOG_E("%s: bytes after its end: its header states %llu bytes, but there are %llu", label,
               (unsigned long long)total, (unsigned long long)n);
     return ST_CORRUPT;
 }
@@ -56,8 +56,8 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     uint64_t header = n >= 4 ? 4 + 4 * (uint64_t)bytes[3] : 4;
     if (n < header) {
-        LOG_E("%s: %s: %llu bytes, its IDX header has %llu", label, n ? "truncated" : "empty",
-              (unsigned long long)n, (unsigned long long)header);
+        LOG_E("%s: %s: the file has %llu bytes, fewer than the %llu of its IDX header", label,
+              n ? "truncated" : "empty", (unsigned long long)n, (unsigned long long)header);
         return ST_CORRUPT;
     }
     TRY(read_type(bytes, label, &a.type));
@@ -67,7 +67,7 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
     int64_t elems = data_array_elems(&a);
     if (elems < 0 || elems > INT64_MAX / 16) {
         char shape[128];
-        LOG_E("%s: its header promises %s numbers, more than any file can hold", label,
+        LOG_E("%s: its header states %s numbers, more than any file can hold", label,
               data_array_shape(&a, shape, sizeof shape));
         return ST_CORRUPT;
     }

@@ -75,7 +75,7 @@ enum status data_images_picture_alloc(const char *label, uint64_t n, const int64
 {
     for (int i = 0; i < 3; i++)
         if (dim[i] < 1 || dim[i] > DATASET_MAX_SIDE) {
-            LOG_E("%s: a picture of %lldx%lld; each side must be from 1 to %d", label,
+            LOG_E("%s: the picture has %lldx%lld pixels; each side must have from 1 to %d", label,
                   (long long)dim[1], (long long)dim[2], DATASET_MAX_SIDE);
             return ST_CORRUPT;
         }
@@ -86,7 +86,7 @@ enum status data_images_picture_alloc(const char *label, uint64_t n, const int64
     }
     if ((uint64_t)(dim[0] * dim[1] * dim[2]) / MOST_OF_A_BYTE > n) {
         LOG_E(
-            "%s: its header promises a picture of %lldx%lld, which its %llu bytes cannot hold; it is damaged or meant to exhaust memory: remove it",
+            "%s: its header states a picture of %lldx%lld, which its %llu bytes cannot hold; it is damaged or meant to exhaust memory: remove it",
             label, (long long)dim[1], (long long)dim[2], (unsigned long long)n);
         return ST_CORRUPT;
     }
@@ -139,7 +139,7 @@ static enum status grow_set(struct set *s, const char *path)
     s->labels = labels ? labels : s->labels;
     if (!pixels || !labels || room > DATASET_MAX_ITEMS) {
         LOG_E(
-            "%s: no memory for %lld decoded pictures; repack them as npy (scripts/make_data shows how), which is mapped",
+            "%s: no memory for %lld decoded pictures; repack them as npy (scripts/make_data shows how), which the worker maps into memory",
             path, (long long)room);
         return ST_NOMEM;
     }
@@ -185,7 +185,7 @@ static enum status other_picture(struct set *s, const char *path, const int64_t 
             fix, sizeof fix,
             "convert all to grey, for example by ImageMagick's mogrify -colorspace Gray FILE..., or all to colour");
     LOG_E(
-        "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; %s",
+        "%s: the picture has the shape %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; %s",
         path, (long long)dim[0], (long long)dim[1], (long long)dim[2], s->first,
         (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2], fix);
     return ST_MISMATCH;
@@ -302,8 +302,9 @@ static enum status add_class(struct set *s, const char *name, int32_t label)
         return ST_INVALID;
     }
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        LOG_E("%s: not a folder; %s holds a folder of pictures for each class, and nothing else",
-              folder, dir);
+        LOG_E(
+            "%s: not a folder; %s must hold a folder of pictures for each class, and nothing else",
+            folder, dir);
         return ST_INVALID;
     }
     TRY(names_read(folder, &files));

@@ -121,7 +121,8 @@ static enum status bad_type(const char *descr, const char *label)
         {'S', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
         {'O', "Python objects",
          "save numpy.array(a.tolist(), numpy.float32) of rows of one length, or number texts with numpy.unique(a, return_inverse=True)[1]"},
-        {'c', "complex numbers", "save their parts, as numpy.stack([a.real, a.imag], 1)"},
+        {'c', "complex numbers",
+         "save their real and imaginary parts, as numpy.stack([a.real, a.imag], 1)"},
         {'M', "times", "save them as numbers, with a.astype(numpy.int64)"},
         {'m', "times", "save them as numbers, with a.astype(numpy.int64)"},
         {'V', "raw bytes", "save bfloat16 as a.astype(numpy.float32), others as a.view(DTYPE)"},
@@ -212,15 +213,15 @@ static enum status check_size(const struct data_array *a, uint64_t n, const char
     char shape[128];
     int64_t elems = data_array_elems(a);
     if (elems < 0 || elems > INT64_MAX / 16) {
-        LOG_E("%s: its header promises %s numbers, more than any file can hold", label,
+        LOG_E("%s: its header states %s numbers, more than any file can hold", label,
               data_array_shape(a, shape, sizeof shape));
         return ST_CORRUPT;
     }
     uint64_t wanted = a->offset + (uint64_t)elems * (uint64_t)data_array_type_bytes(a->type);
     if (n == wanted)
         return ST_OK;
-    LOG_E("%s: %s: its header promises %s of %s, %llu bytes in all, there are %llu", label,
-          n < wanted ? "truncated" : "bytes behind its end",
+    LOG_E("%s: %s: its header states %s of %s, %llu bytes in all, but there are %llu", label,
+          n < wanted ? "truncated" : "bytes after its end",
           data_array_shape(a, shape, sizeof shape), data_array_type_name(a->type),
           (unsigned long long)wanted, (unsigned long long)n);
     return ST_CORRUPT;
@@ -247,7 +248,7 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
         length |= (uint64_t)bytes[10] << 16 | (uint64_t)bytes[11] << 24;
     if (n < start || length > n - start) {
         LOG_E(
-            "%s: truncated: its npy header promises %llu bytes from byte %llu on, the file has %llu",
+            "%s: truncated: its npy header states %llu bytes from byte %llu on, but the file has %llu",
             label, (unsigned long long)length, (unsigned long long)start, (unsigned long long)n);
         return ST_CORRUPT;
     }
@@ -258,7 +259,7 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
     TRY(read_type(descr, label, &a));
     if (fortran && a.n_dims > 1) {
         LOG_E(
-            "%s: its numbers lie column after column (fortran_order); save numpy.ascontiguousarray(a)",
+            "%s: its numbers are stored column after column (fortran_order); save numpy.ascontiguousarray(a)",
             label);
         return ST_UNSUPPORTED;
     }

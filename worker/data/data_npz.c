@@ -79,7 +79,7 @@ static enum status find_list(struct zip *z)
         z->list = little_endian(z->bytes + end + 48, 8);
     }
     if (z->list > z->n || z->list_bytes > z->n - z->list)
-        return log_corrupt(z, at, "the list of members lies beyond the file's end");
+        return log_corrupt(z, at, "the list of members is beyond the file's end");
     return ST_OK;
 }
 
@@ -250,7 +250,8 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
         return ST_UNSUPPORTED;
     }
     if (m->unpacked / DEFLATE_MAX_RATIO > m->packed)
-        return log_corrupt(z, m->place, "the member promises more than its packed bytes can hold");
+        return log_corrupt(z, m->place,
+                           "the member states a larger size than its packed bytes can hold");
     *memory = malloc(m->unpacked ? (size_t)m->unpacked : 1);
     if (!*memory) {
         LOG_E(
@@ -278,8 +279,9 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     TRY(find_list(&z));
     st = find_member(&z, name, there, &m);
     if (st == ST_NOT_FOUND)
-        LOG_E("%s: has no member '%s.npy' (there: %s); name it with --images_name or --labels_name",
-              label, name, *there ? there : "none");
+        LOG_E(
+            "%s: has no member '%s.npy' (it has: %s); name it with --images_name or --labels_name",
+            label, name, *there ? there : "none");
     TRY(st);
     TRY(open_member(&z, &m, &npy, &memory));
     snprintf(shown, sizeof shown, "%.250s, member '%.200s.npy'", label, name);

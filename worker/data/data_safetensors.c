@@ -32,7 +32,7 @@ static void not_there(const struct safetensors_file *f, const char *path, const 
             there[shown++] = ' ';
         there[shown] = 0;
     }
-    LOG_E("%s: has no tensor '%s' (there: %s); name it with --images_name or --labels_name", path,
+    LOG_E("%s: has no tensor '%s' (it has: %s); name it with --images_name or --labels_name", path,
           name, *there ? there : "none");
 }
 
@@ -69,7 +69,7 @@ static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes,
         type++;
     if (type == DATA_N_TYPES) {
         LOG_E(
-            "%s: tensor '%s' (byte %llu) is of dtype %s; read are F64, F32, F16, BF16, BOOL and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
+            "%s: tensor '%s' (byte %llu) is of dtype %s; supported are F64, F32, F16, BF16, BOOL and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
             path, e->name, (unsigned long long)e->offset, e->dtype_text);
         return ST_UNSUPPORTED;
     }

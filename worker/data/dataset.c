@@ -201,7 +201,7 @@ static enum status standardize_sample(const struct dataset *d, int64_t i, float 
     if (finite)
         return ST_OK;
     LOG_E(
-        "%s: sample %lld has a number that is not finite after --standardize: it is too far from those of the training set; fix it or remove the sample",
+        "%s: sample %lld has a number that is not finite after --standardize: the number is too far from the numbers of the training set; fix it or remove the sample",
         d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }

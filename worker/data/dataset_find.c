@@ -181,7 +181,7 @@ static enum status nothing_found(const struct dataset_request *r)
     if (!r->dir_flag)
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E(
-        "no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",
+        "no %s data in %s: it has no file %s-images-idx3-ubyte (or .gz), no other file that docs/guide/data.md names, and no folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",
         r->part, r->dir, r->part, r->part, get_mnist(script), dir_flag(r), files);
     return ST_NOT_FOUND;
 }

@@ -29,8 +29,9 @@ enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst)
     }
     if (finite)
         return ST_OK;
-    LOG_E("%s: sample %lld has a number that is not finite after --mean and --std; set others",
-          d->path, (long long)dataset_row(d, i));
+    LOG_E(
+        "%s: sample %lld has a number that is not finite after --mean and --std; set other numbers for these flags",
+        d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }
 

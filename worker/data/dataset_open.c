@@ -63,7 +63,7 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
     LOG_E(
-        "%s: unknown format; Weir reads the formats (IDX, npy, npz, safetensors, CSV, whose name ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is 0x%02x%02x",
+        "%s: unknown format, which begins with the bytes 0x%02x%02x; Weir reads IDX, npy, npz, safetensors, CSV (the file's name must end in .csv), and folders of PNG and JPEG files",
         f->path, b[0], f->n > 1 ? b[1] : 0);
     return ST_UNSUPPORTED;
 }
@@ -124,7 +124,7 @@ static enum status check_samples(struct source *s)
         return ST_CORRUPT;
     }
     if (a->dim[0] < 1 || a->dim[0] > DATASET_MAX_ITEMS) {
-        LOG_E("%s: its header promises %lld items; it must be from 1 to %d", path,
+        LOG_E("%s: its header states %lld items; it must be from 1 to %d", path,
               (long long)a->dim[0], DATASET_MAX_ITEMS);
         return ST_CORRUPT;
     }

@@ -38,7 +38,7 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
             continue;
         device_cuda_uuid(d.uuid, 0, text);
         LOG_E(
-            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': their numbers differ; name the card by CUDA_VISIBLE_DEVICES=%s",
+            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': the driver and the backend number the cards differently; name the card by CUDA_VISIBLE_DEVICES=%s",
             gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0], (unsigned)d.pci[1],
             (unsigned)d.pci[2], backend->name, gpu->uuid);
         st = ST_MISMATCH;
@@ -101,7 +101,7 @@ static const struct backend *backend_that_works(const char *dir, char *why)
         return NULL;
     }
     if (b->n_devices() == 0) {
-        snprintf(why, BACKEND_WHY_SIZE, "the driver shows a GPU, but CUDA cannot use it here");
+        snprintf(why, BACKEND_WHY_SIZE, "the driver shows a GPU, but CUDA cannot use it");
         return NULL;
     }
     return b;

@@ -75,8 +75,9 @@ static enum status find_named(const char *name, const char *models_dir, char pat
             name, strerror(errno));
         return ST_NOT_FOUND;
     }
-    LOG_E("no model named \"%s\" in %s (there: %s); name one of these, or a file with --model=FILE",
-          name, looked, known);
+    LOG_E(
+        "no model named \"%s\" in %s (it has: %s); name one of these, or a file with --model=FILE",
+        name, looked, known);
     return ST_NOT_FOUND;
 }
 

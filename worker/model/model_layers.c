@@ -314,7 +314,7 @@ static enum status build_embedding(struct model_reader *r, struct layer *l)
     enum status st;
     if (l->input[0] != LAYER_INPUT_IMAGE || l->in.dim[0] != 1)
         return model_json_fail(
-            r, NULL, "must read \"image\", the numbers, of one channel; but its input is %s",
+            r, NULL, "must read \"image\" (the unchanged data) of one channel, but its input is %s",
             shape_text(&l->in, shape, sizeof shape));
     TRY(model_json_int(r, "vocabulary", words, NULL, &vocabulary));
     TRY(model_json_int(r, "units", bounds, NULL, &units));

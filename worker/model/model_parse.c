@@ -111,7 +111,7 @@ static enum status read_layers(struct model_reader *r)
     if (!layer_is_loss(r->nodes[r->layer].kind))
         return model_json_fail(
             r, NULL,
-            "is the last layer, but that must be a loss: add {\"type\": \"softmax_cross_entropy\"} behind it");
+            "is the last layer, but that must be a loss: add {\"type\": \"softmax_cross_entropy\"} after it");
     if (m->n_params == 0)
         return model_json_fail(r, NULL, "the model has no parameters to train: add a dense layer");
 done:

@@ -82,11 +82,11 @@ static enum status check_joining(struct options *o)
     if (o->ps_hosts.n == 0)
         wrong = "--ps_hosts is missing: the worker requests the job from the first server";
     else if (o->worker_hosts.n > 0)
-        wrong = "--worker_hosts lists the workers with which a job begins; remove it";
+        wrong = "--worker_hosts lists the workers with which a job begins; remove the flag";
     else if (o->init)
-        wrong = "--init: the job has its parameters already; remove it";
+        wrong = "--init: the running job already has parameters; remove the flag";
     else if (o->epochs > 0)
-        wrong = "--epochs: the job has its steps already; remove it";
+        wrong = "--epochs: the running job already has a number of steps; remove the flag";
     if (wrong) {
         LOG_E("--join: %s", wrong);
         return ST_INVALID;
@@ -279,7 +279,7 @@ static enum status check_training(struct options *o)
     }
     if (o->cpu_batch_size > 0 && o->towers == 0) {
         LOG_E(
-            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; set their number by --towers=N");
+            "--cpu_batch_size is the part of the batch for towers on the CPU beside towers on GPUs; set the number of towers on the CPU by --towers=N");
         return ST_INVALID;
     }
     if (o->job.chunk_bytes != 0 &&
@@ -315,7 +315,7 @@ enum status options_check_rounds(const struct options *o)
     int moves = o->job.outer_optimizer > OPTIM_SGD || o->job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
         LOG_E(
-            "%s: momentum is for --sync_mode=sync; applied to each worker's contribution alone it diverges; with %s remove it, or choose --outer_optimizer=sgd",
+            "%s: momentum is for --sync_mode=sync, because it diverges if it is applied to each worker's contribution alone; with %s remove the flag, or choose --outer_optimizer=sgd",
             o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
             job_sync_mode_name(o->sync_mode));
         return ST_INVALID;
@@ -327,7 +327,7 @@ enum status options_check_rounds(const struct options *o)
     }
     if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
         LOG_E("--local_steps: %" PRId64 " steps of %" PRId64
-              " samples are more than %d; set fewer steps",
+              " samples are more than %d samples; set fewer steps",
               o->local_steps, o->batch_size, JOB_MAX_BATCH);
         return ST_INVALID;
     }
@@ -356,7 +356,7 @@ static enum status check_folder(const char *logdir, int index)
         return ST_OK;
     }
     LOG_E("--logdir=%.400s: cannot write event files there%s: %s; choose another folder", logdir,
-          index < 0 ? "" : " (in its worker_N)", status_errno_text(err));
+          index < 0 ? "" : " (in its folder worker_N)", status_errno_text(err));
     return ST_INVALID;
 }
 

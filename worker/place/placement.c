@@ -149,7 +149,7 @@ static enum status check_rules(const struct placement *p)
                   p->r.n_params ? p->r.params[0].name : "");
         else
             LOG_E(
-                "--placement: the rule '%.60s=%.60s' has no effect: earlier rules match all its %s, for example '%.60s' matches '%s'; the first match counts, so put it before them",
+                "--placement: the rule '%.60s=%.60s' has no effect: earlier rules match all its %s, for example '%.60s' matches '%s'; the first match counts, so put this rule before them",
                 rule->pattern, rule->device,
                 rule->of == PLACEMENT_OF_PARAMS ? "parameters" : "layers",
                 p->rules.rule[taker].pattern, shown);
@@ -196,7 +196,7 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
     else if (spot->by == BY_MODEL)
         snprintf(dst, bytes, "model file%s", soft);
     else if (spot->by == BY_INPUT)
-        snprintf(dst, bytes, "default: where '%s' lies", p->r.layers[spot->index].name);
+        snprintf(dst, bytes, "default: the device of '%s'", p->r.layers[spot->index].name);
     else
         snprintf(dst, bytes, "default");
     return dst;
@@ -330,13 +330,14 @@ static enum status place_params(struct placement *p)
              (at == OWN ? 0 : at) == index_of(p, want->index)))
             continue;
         if (p->r.soft) {
-            LOG_W("parameter '%s' cannot lie on %.60s (rule '%.60s'): it lies with its layer '%s'",
-                  p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
-                  p->r.layers[layer].name);
+            LOG_W(
+                "parameter '%s' cannot be stored on %.60s (rule '%.60s'): it is stored with its layer '%s'",
+                p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
+                p->r.layers[layer].name);
             continue;
         }
         LOG_E(
-            "parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with its layer '%s'; place the layer there, too, or set --allow_soft_placement",
+            "parameter '%s' cannot be stored on %.60s (rule '%.60s'): a parameter is stored on cpu or with its layer '%s'; place the layer there, too, or set --allow_soft_placement",
             p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
             p->r.layers[layer].name);
         return ST_INVALID;

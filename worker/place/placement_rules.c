@@ -122,7 +122,7 @@ static enum status rule_read(char *piece, struct placement_rule *out)
         if (out->of != PLACEMENT_OF_PARAMS || out->want.kind != PLACEMENT_ROUND_ROBIN)
             return ST_OK;
         LOG_E(
-            "--placement: '%.60s=%.60s' is for parameters, which lie on cpu or gpu; round_robin is for layers",
+            "--placement: '%.60s=%.60s' is for parameters, which are stored on cpu or gpu; round_robin is for layers",
             out->pattern, out->device);
         return ST_INVALID;
     }
@@ -139,7 +139,8 @@ enum status placement_rules_read(const char *text, struct placement_rules *out)
     if (!text)
         goto done;
     if (strlen(text) > PLACEMENT_MAX_TEXT) {
-        LOG_E("--placement: %zu bytes; it has at most %d", strlen(text), PLACEMENT_MAX_TEXT);
+        LOG_E("--placement has %zu bytes; at most %d are allowed", strlen(text),
+              PLACEMENT_MAX_TEXT);
         return ST_INVALID;
     }
     size_t n = 1;

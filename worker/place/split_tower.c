@@ -108,7 +108,7 @@ static enum status allocate_crossing(struct split_tower *s)
                 continue;
             s->crossing[i] = aligned_take(elems * sizeof(float));
             if (!s->crossing[i])
-                return no_memory("what crosses between devices");
+                return no_memory("tensors that are copied between devices");
         }
     }
     return ST_OK;

@@ -48,7 +48,7 @@ enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
     if (precision == BACKEND_BF16 &&
         (cpu->has_precision == NULL || cpu->has_precision(BACKEND_BF16)))
         return BACKEND_BF16;
-    LOG_I("--precision=%s: the CPU does not support such products; it computes in fp32",
+    LOG_I("--precision=%s: the CPU does not support products in this format; it computes in fp32",
           precision == BACKEND_TF32 ? "tf32" : "bf16");
     return BACKEND_FP32;
 }

@@ -87,7 +87,8 @@ static void write_exchange(FILE *f, const struct updates *x)
     metrics_counter(f, "weir_worker_received_bytes_total",
                     "Bytes of parameters that this worker has received.", (double)s.received_bytes);
     metrics_counter(f, "weir_worker_shared_memory_bytes_total",
-                    "Bytes of both that went through shared memory.", (double)s.shared_bytes);
+                    "Bytes of contributions and parameters that went through shared memory.",
+                    (double)s.shared_bytes);
     metrics_counter(f, "weir_worker_reconnects_total", "Streams that this worker has opened again.",
                     (double)s.reconnects);
     metrics_family(f, "weir_worker_answers_total", "counter",

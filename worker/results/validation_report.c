@@ -32,7 +32,8 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
     if (gives_up)
-        LOG_W("ps:0 (%s) did not receive the evaluation at step %" PRId64 ": %s; it has no effect",
+        LOG_W("ps:0 (%s) did not receive the evaluation at step %" PRId64
+              ": %s; this evaluation has no effect",
               v->ps0, e->step, why);
     return gives_up;
 }
@@ -63,11 +64,12 @@ static enum status send_report(struct validation *v, const struct trainer_evalua
         if (is_over(v, e, st, begin, why))
             return ST_CANCELLED;
         if (clock_now_ns() >= line_ns) {
-            LOG_W("the evaluation at step %" PRId64 " waits for ps:0 (%s)%s%s", e->step, v->ps0,
-                  st == ST_OK
-                      ? ", which waits for the other workers' parts or for a checkpoint of it"
-                      : ": ",
-                  st == ST_OK ? "" : why);
+            LOG_W(
+                "the evaluation at step %" PRId64 " waits for ps:0 (%s)%s%s", e->step, v->ps0,
+                st == ST_OK
+                    ? ", which waits for the other workers' parts or for the checkpoint of this step"
+                    : ": ",
+                st == ST_OK ? "" : why);
             line_ns = clock_now_ns() + LINE_MS * INT64_C(1000000);
         }
         clock_sleep_ms(ms);

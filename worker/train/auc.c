@@ -21,7 +21,7 @@ enum status auc_create(int64_t most, struct auc **out)
 {
     struct auc *a = malloc(sizeof *a + (size_t)most * sizeof a->sample[0]);
     if (!a) {
-        LOG_E("no memory for the scores of %lld test samples, of which an AUC is computed",
+        LOG_E("no memory for the scores of %lld test samples, from which the AUC is computed",
               (long long)most);
         return ST_NOMEM;
     }

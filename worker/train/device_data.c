@@ -55,8 +55,8 @@ static enum status copy_make(struct copy *c)
     uint8_t *labels = malloc((size_t)s->n), *own = NULL;
     const uint8_t *images = labels ? in_one_run(s, &own) : NULL;
     if (!images) {
-        LOG_E("out of memory for %" PRId64 " samples on their way to %s:%d", s->n, c->backend->name,
-              c->device);
+        LOG_E("out of memory for %" PRId64 " samples that are copied to %s:%d", s->n,
+              c->backend->name, c->device);
         free(labels);
         return ST_NOMEM;
     }

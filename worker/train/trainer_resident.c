@@ -245,7 +245,7 @@ static void log_begin(const struct trainer_resident *r)
               graph);
     else
         LOG_I(
-            "training runs on %d devices (%s:%d, ...) without copies to the host%s on each. A device sends %.1f MB in each step, while it computes the backward of lower layers. Estimated, because no machine with several GPUs has measured it: up to %d times the speed of one device with the samples of one tower, less the time of copies that the backward does not hide",
+            "training runs on %d devices (%s:%d, ...) without copies to the host%s on each. A device sends %.1f MB in each step, while it computes the backward of lower layers. The expected speed is an estimate, because it was never measured on a machine with several GPUs: up to %d times that of one device with the samples of one tower, less the time of copies that last longer than the backward",
             n, d->backend->name, d->device, graph, sent / 1e6, n);
 }
 

@@ -88,7 +88,7 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     if (!*left || !*right || strlen(right) >= WEIGHTS_NAME_BYTES / 2)
         wrong = "needs a name of at most 255 bytes on both sides of the =";
     else if (!names_something(chunks, left))
-        wrong = "is no parameter and no layer with parameters of the model";
+        wrong = "is neither a parameter of the model nor a layer with parameters";
     for (int i = 0; i < m->n && !wrong; i++)
         if (strcmp(m->lines[i].left, left) == 0)
             wrong = "has a line already";

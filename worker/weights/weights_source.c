@@ -63,7 +63,7 @@ static enum status open_file(struct weights_source *s)
         LOG_E(
             "--%s=%s: %s%s", s->flag, s->path, why,
             st == ST_CORRUPT
-                ? "; it must be a safetensors file (safetensors.torch.save_file makes one of a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
+                ? "; it must be a safetensors file (safetensors.torch.save_file makes one from a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
                 : "");
         return st;
     }
@@ -330,8 +330,9 @@ enum status weights_source_read(struct weights_source *s, const struct weights_t
                 ? checkpoint_restore_read_average(s->checkpoint, t->at, t->n_elems, dst)
                 : checkpoint_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
     else {
-        LOG_E("--%s=%s: lies in several servers' own folders; copy all of its files into one",
-              s->flag, s->path);
+        LOG_E(
+            "--%s=%s: the checkpoint is in several servers' own folders; copy all of its files into one folder",
+            s->flag, s->path);
         return ST_NOT_FOUND;
     }
     for (int64_t i = 0; i < t->n_elems; i++)

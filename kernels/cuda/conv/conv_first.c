@@ -61,7 +61,7 @@ int gpu_conv_first_accepts(const struct gpu_plan *plan, int i)
             l->name,
             rounds               ? "it does not round to bf16"
             : !layer_has_bias(l) ? "it always adds a bias"
-                                 : "it is for small images and square kernels alone");
+                                 : "it supports only small images and square kernels");
     return 0;
 }
 

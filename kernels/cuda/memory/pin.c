@@ -51,7 +51,7 @@ static void log_unpinned(size_t bytes, cudaError_t why)
 {
     if (bytes > 0)
         LOG_W(
-            "CUDA backend: %zu bytes of host memory cannot be pinned (%s): copies to and from the GPU need one more step on the host, and are slower",
+            "CUDA backend: %zu bytes of host memory cannot be pinned (%s): copies to and from the GPU need one more copy on the host, and are slower",
             bytes, cudaGetErrorString(why));
 }
 

@@ -70,7 +70,7 @@ const char *gpu_check_advice(cudaError_t code)
     case cudaErrorHardwareStackError:
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
-        return "; if nvidia-smi does not show the card any more it fell off the bus ('dmesg' then has NVRM: Xid 79): reset it, or reboot";
+        return "; if nvidia-smi does not show the card any more, it fell off the bus ('dmesg' then has NVRM: Xid 79): reset it, or reboot";
     case cudaErrorECCUncorrectable:
         return "; the card's memory lost data: reset the card, and replace it if it happens again";
     default:
