@@ -47,7 +47,7 @@ int weir_param_first_values(struct weir *w, int param,
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters must be named before the first weir_next");
+                                "call weir_param_first_values before the first weir_next");
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (!write)

@@ -69,8 +69,7 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
     if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
-        return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters must be named before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID, "call weir_param before the first weir_next");
     if (!name || !*name)
         return weir_errors_fail(w, WEIR_E_INVALID, "parameter %d has no name", w->n_params);
     if (!chunks_name_ok(name))
@@ -115,7 +114,7 @@ int weir_param_average(struct weir *w, int param, double keep)
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters must be named before the first weir_next");
+                                "call weir_param_average before the first weir_next");
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     const struct optim_factors *factors = &w->params[param].factors;

@@ -25,7 +25,7 @@ int weir_param_factors(struct weir *w, int param, double rate, double decay)
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters must be named before the first weir_next");
+                                "call weir_param_factors before the first weir_next");
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     struct param *p = &w->params[param];

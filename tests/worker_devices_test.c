@@ -126,7 +126,7 @@ static void named_by_placement(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("0,2");
     assert_true(got.by_number);
-    assert_null(strstr(capture_text, "free, too"));
+    assert_null(strstr(capture_text, "does not use"));
     cards[0].procs = "11";
     machine(cards, 7);
     assert_int_equal(choose("auto"), ST_OK);
@@ -150,13 +150,15 @@ static void named_by_placement(void **unused)
     /* If the flag names no GPU, a line names the value that would use more of the free GPUs. */
     named = NULL;
     assert_int_equal(choose("auto"), ST_OK);
-    says("GPU 2, 3, 4, 5, 6 are free, too: --gpus=auto:6 trains on all, a tower on each");
+    says(
+        "GPU 2, 3, 4, 5, 6 are free, but this worker does not use them; with --gpus=auto:6 it trains "
+        "on them, too, with one tower on each GPU");
     cards[1].procs = cards[2].procs = cards[3].procs = cards[4].procs = "12";
     machine(cards, 7);
     assert_int_equal(choose("auto"), ST_OK);
-    says("GPU 6 is free, too: --gpus=auto:2 trains on both, a tower on each");
+    says("GPU 6 is free, but this worker does not use it; with --gpus=auto:2 it trains on it, too");
     assert_int_equal(choose("auto:1"), ST_OK);
-    assert_null(strstr(capture_text, "free, too"));
+    assert_null(strstr(capture_text, "does not use"));
 }
 
 static void forms_of_the_flag(void **unused)
@@ -631,14 +633,15 @@ static void visible_and_busy(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     assert_null(strstr(capture_text, "shared"));
-    says("GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it never");
+    says(
+        "CUDA_VISIBLE_DEVICES also names GPU 0, which is busy; with --gpus=auto:2 this worker shares it ");
     assert_int_equal(choose("auto:2"), ST_OK);
     expect_cards("1,0");
     setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* a lost card is among them */
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     says(
-        "GPU 0, 2 are named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:3 trains on them ");
+        "CUDA_VISIBLE_DEVICES also names GPU 0, 2, which are busy; with --gpus=auto:3 this worker shares them ");
     assert_int_equal(choose("auto:4"), ST_OK);
     expect_cards("1,0,2");
     says(" worker GPU 2 (");

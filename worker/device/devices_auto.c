@@ -191,11 +191,13 @@ static void log_more(const struct devices_request *r, const struct device_scan *
     }
     device_lock_release(choosing);
     if (n > 0)
-        LOG_I("GPU %s %s free, too: --gpus=auto:%d trains on %s, a tower on each", free_ones.s,
-              n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
+        LOG_I(
+            "GPU %s %s free, but this worker does not use %s; with --gpus=auto:%d it trains on %s, too, with one tower on each GPU",
+            free_ones.s, n == 1 ? "is" : "are", n == 1 ? "it" : "them", 1 + n,
+            n == 1 ? "it" : "them");
     if (n_busy > 0)
         LOG_I(
-            "GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s nevertheless",
+            "CUDA_VISIBLE_DEVICES also names GPU %s, which %s busy; with --gpus=auto:%d this worker shares %s with other programs",
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
