@@ -8,16 +8,21 @@
 
 enum { BATCH = 100 };
 
-static struct progress *begun(int64_t warm_up_images)
+static struct progress *begun_with(int64_t warm_up_images, int64_t log_every)
 {
     struct progress_config cfg = {.style = PROGRESS_LINES,
                                   .train_steps = 1000,
-                                  .log_every = 1,
+                                  .log_every = log_every,
                                   .warm_up_images = warm_up_images,
                                   .unit = "images"};
     struct progress *p;
     assert_int_equal(progress_create(&cfg, &p), ST_OK);
     return p;
+}
+
+static struct progress *begun(int64_t warm_up_images)
+{
+    return begun_with(warm_up_images, 1);
 }
 
 /* Returns the line of a step that ends `ms` later. */
@@ -43,7 +48,7 @@ static void first_steps_are_left_out(void **state)
 {
     struct progress *p = begun(2 * BATCH);
     assert_non_null(strstr(step(p, 9000, 1), " 11 images/s"));
-    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s")); /* no later step has ended yet */
+    assert_non_null(strstr(step(p, 1000, 2), " 100 images/s"));
     assert_non_null(strstr(step(p, 500, 3), " 200 images/s"));
     assert_non_null(strstr(step(p, 500, 4), " 200 images/s"));
     fake_time_move(1000); /* until the parameters are on the host */
@@ -134,9 +139,32 @@ static void short_run_counts_as_a_whole(void **state)
 static void nothing_is_left_out_on_a_cpu(void **state)
 {
     struct progress *p = begun(0);
-    step(p, 9000, 1);
-    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s"));
-    check_end(p, 2, 20, 0);
+    assert_non_null(strstr(step(p, 9000, 1), " 11 images/s"));
+    check_end(p, 1, 100 / 9.0, 0);
+}
+
+/* A slow-down shows in the next line, and does not change the later ones. */
+static void line_has_speed_since_last_line(void **state)
+{
+    struct progress *p = begun_with(0, 2);
+    step(p, 100, 1);
+    assert_non_null(strstr(step(p, 100, 2), " 1000 images/s"));
+    step(p, 1000, 3);
+    assert_non_null(strstr(step(p, 1000, 4), " 100 images/s"));
+    step(p, 100, 5);
+    assert_non_null(strstr(step(p, 100, 6), " 1000 images/s"));
+    check_end(p, 6, 250, 0);
+}
+
+/* The speed in the line excludes the first steps, which ended after the line before it. */
+static void line_excludes_first_steps(void **state)
+{
+    struct progress *p = begun_with(2 * BATCH, 4);
+    step(p, 2000, 1);
+    step(p, 2000, 2);
+    step(p, 500, 3);
+    assert_non_null(strstr(step(p, 500, 4), " 200 images/s"));
+    check_end(p, 4, 200, 2 * BATCH);
 }
 
 static struct progress *create_bar(void)
@@ -273,6 +301,7 @@ int main(void)
 {
     return RUN_GROUP(clock_stop, NULL, first_steps_are_left_out, several_steps_at_once,
                      figures_continue_after_restart, nonfinite_losses_counted_apart,
-                     short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu, bar_shows_wait,
+                     short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu,
+                     line_has_speed_since_last_line, line_excludes_first_steps, bar_shows_wait,
                      speed_excludes_waits, slow_steps_have_lines, first_step_replaces_wait_in_bar);
 }

@@ -12,17 +12,21 @@
 
 enum { WHOM_BYTES = 76 }; /* length of a program's name in the bar */
 
+/* Point in time from which a speed is computed. */
+struct mark {
+    int64_t ns, images; /* the time, and the images that were read before it */
+    int64_t waited_ns;  /* part of progress.waited_ns before it */
+};
+
 struct progress {
     struct progress_config cfg;
     bool is_bar;
-    /* start_ns: start of training; warm_ns: time at which warm_images had been read */
-    int64_t start_ns, warm_ns;
-    int64_t warm_images; /* images of the steps that the speed excludes; 0: none are excluded yet */
+    struct mark start; /* start of training */
+    struct mark warm;  /* end of the steps that the speed excludes; images = 0: not reached yet */
+    struct mark line;  /* the last log line, or the start */
     _Atomic int64_t waited_ns; /* total time of waits for other programs that have ended */
-    int64_t warm_waited_ns;    /* part of waited_ns before warm_ns */
     /* the log line of the job's last step is written; steps that are still in flight get no line */
     int said_last;
-    struct progress_lines lines;
 
     pthread_mutex_t lock;     /* guards the fields below */
     int64_t step_ns;          /* time at which the last step ended, or training began */
@@ -37,20 +41,18 @@ void progress_lines_begin(struct progress_lines *l)
     l->line_ns = clock_now_ns();
 }
 
-/* Returns true if a log line is due, and records the present time as that of the last line. */
-static bool is_due(struct progress_lines *l)
+/* Returns true if a log line is due after a line at line_ns. */
+static bool is_due(int64_t line_ns)
 {
-    int64_t now_ns = clock_now_ns();
-    if (now_ns - l->line_ns < PROGRESS_LINE_MS * (int64_t)1000000)
-        return false;
-    l->line_ns = now_ns;
-    return true;
+    return clock_now_ns() - line_ns >= PROGRESS_LINE_MS * (int64_t)1000000;
 }
 
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all)
 {
-    if (done < all && is_due(l))
-        LOG_I("%" PRId64 " of %" PRId64 " %s", done, all, what);
+    if (done >= all || !is_due(l->line_ns))
+        return;
+    progress_lines_begin(l);
+    LOG_I("%" PRId64 " of %" PRId64 " %s", done, all, what);
 }
 
 static double seconds_since(int64_t start_ns)
@@ -58,13 +60,22 @@ static double seconds_since(int64_t start_ns)
     return (double)(clock_now_ns() - start_ns) / 1e9;
 }
 
+static struct mark mark_now(const struct progress *p, int64_t images)
+{
+    return (struct mark){clock_now_ns(), images, atomic_load(&p->waited_ns)};
+}
+
+static double speed_since(const struct progress *p, const struct mark *from, int64_t images)
+{
+    double elapsed = seconds_since(from->ns + atomic_load(&p->waited_ns) - from->waited_ns);
+    return elapsed > 0 ? (double)(images - from->images) / elapsed : 0;
+}
+
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out)
 {
-    int is_warm = images > p->warm_images;
-    *left_out = is_warm ? p->warm_images : 0;
-    int64_t waited_ns = atomic_load(&p->waited_ns) - (is_warm ? p->warm_waited_ns : 0);
-    double elapsed = seconds_since((is_warm ? p->warm_ns : p->start_ns) + waited_ns);
-    return elapsed > 0 ? (double)(images - *left_out) / elapsed : 0;
+    const struct mark *from = images > p->warm.images ? &p->warm : &p->start;
+    *left_out = from->images;
+    return speed_since(p, from, images);
 }
 
 /* Returns the fraction of the steps that are done. */
@@ -81,7 +92,7 @@ static void draw_bar(struct progress *p, int now)
     const struct progress_point *at = &p->at;
     double share = share_done(p);
     int64_t left_out,
-        left = share > 0 ? (int64_t)(seconds_since(p->start_ns + atomic_load(&p->waited_ns)) *
+        left = share > 0 ? (int64_t)(seconds_since(p->start.ns + atomic_load(&p->waited_ns)) *
                                      (1 / share - 1))
                          : 0;
     char text[BAR_TEXT_BYTES], epoch[32] = "";
@@ -152,8 +163,8 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     }
     p->cfg = *cfg;
     p->is_bar = bar_is_wanted(cfg->style);
-    p->start_ns = p->warm_ns = p->step_ns = clock_now_ns();
-    progress_lines_begin(&p->lines);
+    p->start = p->warm = p->line = mark_now(p, 0);
+    p->step_ns = p->start.ns;
     p->at.global_step = cfg->first_step;
     pthread_mutex_init(&p->lock, NULL);
     if (p->is_bar)
@@ -164,20 +175,27 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     return ST_OK;
 }
 
+/* Logs a line with the speed since the last line, without the steps that the speed excludes. */
+static void log_line(struct progress *p, const struct progress_point *at)
+{
+    bool warmed = p->warm.images > p->line.images && p->warm.images < at->images;
+    double speed = speed_since(p, warmed ? &p->warm : &p->line, at->images);
+    p->line = mark_now(p, at->images);
+    LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
+          "), loss %.4f, %.0f %s/s",
+          p->cfg.task_index, at->local_step, at->global_step, (double)at->loss, speed, p->cfg.unit);
+}
+
 void progress_update(struct progress *p, const struct progress_point *at)
 {
-    int64_t left_out;
     if (p->cfg.figures)
         figures_note(p->cfg.figures, at->global_step, at->loss, at->images);
     pthread_mutex_lock(&p->lock);
     end_wait(p);
     p->step_ns = clock_now_ns();
     pthread_mutex_unlock(&p->lock);
-    if (p->warm_images == 0 && p->cfg.warm_up_images > 0 && at->images >= p->cfg.warm_up_images) {
-        p->warm_images = at->images;
-        p->warm_ns = clock_now_ns();
-        p->warm_waited_ns = atomic_load(&p->waited_ns);
-    }
+    if (p->warm.images == 0 && p->cfg.warm_up_images > 0 && at->images >= p->cfg.warm_up_images)
+        p->warm = mark_now(p, at->images);
     if (p->is_bar) {
         pthread_mutex_lock(&p->lock);
         p->at = *at;
@@ -187,14 +205,10 @@ void progress_update(struct progress *p, const struct progress_point *at)
         return;
     }
     int last = at->global_step >= p->cfg.train_steps;
-    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0 && !is_due(&p->lines))
+    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0 && !is_due(p->line.ns))
         return;
     p->said_last = last;
-    progress_lines_begin(&p->lines);
-    LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
-          "), loss %.4f, %.0f %s/s",
-          p->cfg.task_index, at->local_step, at->global_step, (double)at->loss,
-          progress_images_per_second(p, at->images, &left_out), p->cfg.unit);
+    log_line(p, at);
 }
 
 void progress_destroy(struct progress *p)

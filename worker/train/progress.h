@@ -1,6 +1,7 @@
 /* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
  * a log. On a GPU the first steps also load CUDA kernels and capture the graph. These steps train
- * like all other steps, but when there are later steps, the speed is computed without them.
+ * like all other steps, but when there are later steps, the speed is computed without them. The bar
+ * shows the mean speed since the start, a line the speed since the line before it.
  * Threads: progress_update: one at a time; progress_wait: any. Log lines of other threads do not
  *          damage the bar.
  * Errors:  ST_NOMEM. */
@@ -38,8 +39,9 @@ void progress_update(struct progress *p, const struct progress_point *at);
  * of the remaining time; NULL: training does not wait. Waits do not count for the speed and the
  * remaining time. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
-/* Returns the speed so far, when `images` images were read. *left_out: number of images that do not
- * count. It may be higher than warm_up_images, because a device reports several steps at once. */
+/* Returns the mean speed since the start, when `images` images were read. *left_out: number of
+ * images that do not count. It may be higher than warm_up_images, because a device reports several
+ * steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 
 /* Progress without a bar: a line is logged if PROGRESS_LINE_MS have passed since the last line. */
