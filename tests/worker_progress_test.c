@@ -291,6 +291,19 @@ static void slow_steps_have_lines(void **state)
     progress_destroy(p);
 }
 
+/* The first step after a wait has a line, which shows that training continues. */
+static void first_step_after_wait_has_line(void **state)
+{
+    struct progress *p = begun_with(0, 100);
+    assert_string_equal(step(p, 100, 1), "");
+    fake_time_move(6000);
+    progress_wait(p, "worker 1 (no connection for 6 s)", 6000);
+    progress_wait(p, NULL, 0);
+    assert_non_null(strstr(step(p, 100, 2), "training step 2 done"));
+    assert_string_equal(step(p, 100, 3), "");
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     fake_time_stop();
@@ -303,5 +316,6 @@ int main(void)
                      figures_continue_after_restart, nonfinite_losses_counted_apart,
                      short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu,
                      line_has_speed_since_last_line, line_excludes_first_steps, bar_shows_wait,
-                     speed_excludes_waits, slow_steps_have_lines, first_step_replaces_wait_in_bar);
+                     speed_excludes_waits, slow_steps_have_lines, first_step_after_wait_has_line,
+                     first_step_replaces_wait_in_bar);
 }
