@@ -30,7 +30,7 @@ enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd
  * moments. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
 void device_lock_release(int fd); /* -1 is fine */
-/* Writes the path of a key's file; 0: it is longer than `size`. */
+/* Writes the path of a key's file. Returns 0 if the path is longer than `size`. */
 int device_lock_path(const char *dir, const char *key, char *out, size_t size);
 struct stat;
 /* Returns the process that holds the lock on this file; 0: unknown (it may be in another

@@ -70,8 +70,8 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     return x->st == ST_OK && exchange_session_ask_if_over(x) ? ST_CANCELLED : x->st;
 }
 
-/* Returns true for an error that a further attempt would meet again. The join that follows reports
- * it. */
+/* Returns true for an error that would occur again in a further attempt. The join that follows
+ * reports it. */
 static bool is_for_good(enum status st)
 {
     return st == ST_REFUSED || st == ST_PROTOCOL || st == ST_INVALID || st == ST_NOMEM;

@@ -336,7 +336,7 @@ bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordi
     return true;
 }
 
-/* A server whose call has ended is gone or calls again soon: it counts as present for a moment. */
+/* A server counts as present for a short time after its last call, because it may call again. */
 bool coordinator_view_is_unheard(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
