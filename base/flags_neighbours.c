@@ -113,7 +113,7 @@ const struct flag_foreign flags_neighbours[] = {
      "the model file (--model=FILE) lists the layers with their settings, the loss last; docs/guide/models.md describes them"},
     {"hidden hidden_size hidden_dim", "hidden_units", NULL},
     {"model_file model_name model_path model_name_or_path", "model",
-     "write --model=FILE for the network, --init=FILE for the first values of its parameters, --export=FILE for the trained ones"},
+     "write --model=FILE for the network, --init=FILE for the first values of its parameters, --export=FILE for the trained parameters"},
     {"config", "model", "write --model=FILE for the network; each other setting is a flag"},
     {"ckpt_dir", "checkpoint_dir", NULL},
     {"out", "export", RESULT},

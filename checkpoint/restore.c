@@ -298,7 +298,8 @@ done:
 static void log_unread(const char *folder, const char *name, enum status st, const char *why)
 {
     LOG_E(
-        "%s/%s: cannot be read now: %s; no older checkpoint replaces it%s", folder, name, why,
+        "%s/%s: cannot be read now: %s; the job does not resume from an older checkpoint instead%s",
+        folder, name, why,
         st == ST_NOMEM
             ? ""
             : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the previous checkpoint");

@@ -168,7 +168,7 @@ static enum status check_jobs(const struct config *c)
     if (jobs[CHIEF].there && jobs[MASTER].there)
         place = c->key, wrong = "has a chief and a master, which are the same; name one of them";
     else if (jobs[CHIEF].n > 1 || jobs[MASTER].n > 1)
-        place = c->key, wrong = "has more than one chief; others are workers";
+        place = c->key, wrong = "has more than one chief; list the other chiefs as workers";
     else if (jobs[PS].n_known < jobs[PS].n)
         place = c->key,
         wrong = "does not list every ps, but each task needs the addresses of all of them";

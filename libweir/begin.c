@@ -33,7 +33,7 @@ static enum status show_identity(const struct settings *s)
         st = ST_INVALID;
     } else if (started && strcmp(text, shown) != 0) {
         LOG_E(
-            "tls_cert, tls_key, tls_ca, token_file: another handle of this process uses other files, but all handles of a process need the same ones");
+            "tls_cert, tls_key, tls_ca, token_file: another handle of this process uses other files, but all handles of a process need the same files");
         st = ST_INVALID;
     } else if (!started) {
         static char kept[4][sizeof text]; /* net/security borrows the paths for ever */

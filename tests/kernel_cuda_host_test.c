@@ -114,7 +114,7 @@ static void test_arena_without_host_memory(void **state)
     log_release(text, sizeof text);
     no_memory = 0;
     assert_int_equal(st, ST_NOMEM);
-    assert_non_null(strstr(text, "no memory left on the host"));
+    assert_non_null(strstr(text, "out of memory on the host"));
     assert_int_equal(gpu_arena_left(&a), 4096);
     assert_int_equal(gpu_arena_reserve(&a, "fc1", "weights", 4, &p), ST_OK);
     gpu_arena_free(&a);

@@ -437,7 +437,7 @@ static void absent_worker_0_is_awaited_for_a_limited_time(void **state)
 static void refusal_for_other_flags_names_both(void **state)
 {
     static const char expect[] =
-        "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from ipv4:10.0.0.7:5000 decided this job's settings: start both with the same flags; if that worker had the wrong ones, restart the servers too";
+        "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from ipv4:10.0.0.7:5000 decided this job's settings: start both workers with the same flags; if that worker had wrong flags, restart the servers, too";
     struct rig r;
     const struct service_config cfg = config();
     setup(&r, &cfg);

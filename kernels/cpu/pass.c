@@ -68,7 +68,7 @@ static enum status own_thing(struct cpu_pass *pass, struct cpu_owned thing)
         struct cpu_owned *more = realloc(pass->owned, (size_t)cap * sizeof *more);
         if (more == NULL) {
             owned_free(&thing);
-            LOG_E("CPU backend: no memory left for its own records");
+            LOG_E("CPU backend: out of memory on the host");
             return ST_NOMEM;
         }
         pass->owned = more;
@@ -202,7 +202,7 @@ static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
         int cap = pass->cap_scratch * 2 + 32;
         dnnl_memory_t *more = realloc(pass->scratch, (size_t)cap * sizeof(*more));
         if (more == NULL) {
-            LOG_E("CPU backend: no memory left for its own records");
+            LOG_E("CPU backend: out of memory on the host");
             return ST_NOMEM;
         }
         pass->scratch = more;

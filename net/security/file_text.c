@@ -57,7 +57,8 @@ enum status file_text_read(const char *path, char **out, bool *open_to_others,
         goto done;
     }
     if (!S_ISREG(info.st_mode) || info.st_size > FILE_TEXT_MOST) {
-        snprintf(why, FILE_WHY_BYTES, "is not a file of at most %d bytes", FILE_TEXT_MOST);
+        snprintf(why, FILE_WHY_BYTES, "is not a regular file, or has more than %d bytes",
+                 FILE_TEXT_MOST);
         TRY(ST_INVALID);
     }
     text = calloc(1, (size_t)info.st_size + 1);

@@ -37,7 +37,7 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
         wrong = "a region needs --sync_mode=sync without backup workers";
     else if (job_sends_changes(job))
         wrong =
-            "a region's servers send whole parameters: set --wire_dtype=int8,fp32 to send only gradients in int8";
+            "in a region parameters cannot be sent in int8, int4 or topk: set --wire_dtype=int8,fp32 to send only gradients in int8";
     else if (job->optim.ema_decay > 0 || job->local.ema_decay > 0)
         wrong = "a region keeps no average of its parameters: remove --ema_decay";
     else if (job->validation.patience > 0)

@@ -191,7 +191,7 @@ void admission_name_setter(const struct service *s, const struct net_join *req, 
         return;
     snprintf(
         why + n, why_bytes - n,
-        "; worker %d from %s decided this job's settings: start both with the same flags; if that worker had the wrong ones, restart the servers too",
+        "; worker %d from %s decided this job's settings: start both workers with the same flags; if that worker had wrong flags, restart the servers, too",
         s->setter.member, s->setter.peer);
 }
 

@@ -31,8 +31,8 @@ def _fix(why: str) -> str:
                 "or %s" %
                 (old.group(2), glibc(), ELSEWHERE))
     if old:
-        return ("libstdc++ is older than the one that it needs: update the system's, or the one "
-                "that this Python's environment has of its own")
+        return ("libstdc++ is older than the version that the library needs: update the system's "
+                "libstdc++, or that of this Python's environment")
     if re.search("wrong ELF class|invalid ELF header|Exec format", why):
         return "the file is damaged, or for another kind of machine than %s" % platform.machine()
     if re.search("^Permission denied$|failed to map segment", why):

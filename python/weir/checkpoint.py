@@ -76,7 +76,7 @@ def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
     for file in manifest["files"]:
         where = os.path.join(os.path.dirname(path), file["name"])
         if os.path.getsize(where) != file["bytes"]:
-            raise ValueError("%s has not %d bytes" % (file["name"], file["bytes"]))
+            raise ValueError("%s does not have %d bytes" % (file["name"], file["bytes"]))
         with open(where, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
             _read_file(content, shapes, out, missing, since)
     lost = next((name for name, n in missing.items() if n), None)

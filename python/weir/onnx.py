@@ -160,7 +160,7 @@ def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
         except ValueError as e:
             raise Invalid("%s: not valid JSON: %s" % (path, e)) from None
     if not isinstance(root, dict) or not isinstance(root.get("layers"), list):
-        raise Invalid("%s: no model file: it has no list \"layers\"" % path)
+        raise Invalid("%s: not a model file: it has no list \"layers\"" % path)
     _check_keys(path, root, MODEL_KEYS)
     _check_name(path, root.get("name", "model"))
     count: dict[str, int] = {}

@@ -259,7 +259,8 @@ class Checkpoint(harness.Test):
         ps = job.start_ps(0, *self.ps_flags(), wait=False)
         ps.wait(20, 138)
         self.assertRegex(ps.output(), r"-%d.json: cannot be read now: %s cannot be opened: Too "
-                         "many levels of symbolic links; no older checkpoint replaces it"
+                         "many levels of symbolic links; the job does not resume from an older "
+                         "checkpoint instead"
                          % (newest, os.path.basename(path)))
         self.assertEqual(ps.output().count("cannot be read now"), 1)
         self.assertEqual(self.manifests(), before)

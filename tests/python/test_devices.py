@@ -98,7 +98,8 @@ class Listing(fake_gpus.Machine):
             "ecc": None, "ecc_uncorrected_errors": None, "reservations": []})
         self.assertEqual((busy["uuid"], busy["utilization_percent"], busy["n_processes"],
                           busy["processes"], busy["auto"]), (uuid(0), 93, 2, [me, 77], False))
-        self.assertRegex(busy["auto_refuses"], r"2 processes compute on it, process %d \(" % me)
+        self.assertRegex(busy["auto_refuses"],
+                         r"2 processes compute on it, for example process %d \(" % me)
         self.assertRegex(reserved["auto_refuses"], "process %d has reserved it" % me)
         self.assertEqual((lost["free_bytes"], lost["auto"]), (None, False))
         self.assertIn("GPU is lost", lost["auto_refuses"])

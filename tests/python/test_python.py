@@ -697,7 +697,7 @@ class Killed(harness.Test):
         self.assertEqual(checkpoint.read(folder).tensors["w"].shape, (2, 3))
         part = checkpoint.newest(folder).replace(".json", "-0-of-1.safetensors")
         os.truncate(part, 100)
-        with self.assertRaisesRegex(weir.Error, "damaged.*-0-of-1.safetensors has not"):
+        with self.assertRaisesRegex(weir.Error, "damaged.*-0-of-1.safetensors does not have"):
             checkpoint.read(folder)
         os.remove(part)
         with self.assertRaisesRegex(weir.Error, "-0-of-1.safetensors: No such file"):

@@ -148,7 +148,8 @@ class Regions(regions.Test):
                       self.refused(*parent, "--wire_step_ms=20"))
         self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
         for flags, why in ((["--sync_mode=async"], "a region needs --sync_mode=sync"),
-                           (["--wire_dtype=int8"], "servers send whole parameters"),
+                           (["--wire_dtype=int8"],
+                            "parameters cannot be sent in int8, int4 or topk"),
                            (["--train_steps=3"], "no more steps than --overlap_steps"),
                            (["--local_steps=3"],
                             "--region_steps is not a multiple of --local_steps"),

@@ -577,7 +577,7 @@ class Servers(torch_case.Torch):
         net = self.torch.nn.Linear(8, 3)
         exchange = self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1), local_steps=4,
                                  batch_size=8)
-        with self.assertRaisesRegex(weir.Invalid, "40 samples.*not 4 local_steps of batch_size 8"):
+        with self.assertRaisesRegex(weir.Invalid, "40 samples.*local_steps=4 with batch_size=8"):
             exchange._way.check_round(mock.Mock(n_samples=40))
 
     def test_local_steps_by_pytorch_optimizer(self):

@@ -305,7 +305,7 @@ static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->l
         return s->fenced ? ST_REFUSED : ST_OK;
     LOG_E(
         "the last checkpoint, of step %" PRId64
-        ", could not be written to %s: the steps since the previous one are lost. Make room, then start this worker again with the same flags: it resumes from the newest checkpoint",
+        ", could not be written to %s: the steps since the previous checkpoint are lost. Free some space, then start this worker again with the same flags: it resumes from the newest checkpoint",
         step, s->folder.path);
     return s->written == ST_FULL ? ST_FULL : ST_IO;
 }

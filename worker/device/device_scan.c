@@ -110,7 +110,7 @@ bool device_scan_is_idle(const struct device_load *load, char *why)
         if (load->n_processes == 1)
             snprintf(why, DEVICE_WHY_SIZE, "process %s computes on it", first);
         else
-            snprintf(why, DEVICE_WHY_SIZE, "%d processes compute on it, process %s first",
+            snprintf(why, DEVICE_WHY_SIZE, "%d processes compute on it, for example process %s",
                      load->n_processes, first);
     } else if (load->used_bytes > most) {
         snprintf(why, DEVICE_WHY_SIZE, "%.1f of its %.1f GB of memory are in use",

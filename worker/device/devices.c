@@ -145,7 +145,7 @@ static enum status reserve_named(const struct devices_request *r, const struct d
     device_scan_label(&s->gpu[i], label, sizeof label);
     if (st == ST_REFUSED) {
         LOG_E(
-            "--gpu_memory_fraction=%g: %s: %s; set a smaller one, choose another card, or set --gpu_allow_growth, which reserves only the needed memory",
+            "--gpu_memory_fraction=%g: %s: %s; set a smaller fraction, choose another card, or set --gpu_allow_growth, which reserves only the needed memory",
             r->memory_fraction, label, why);
         return ST_BUSY;
     }

@@ -342,7 +342,7 @@ bool event_writer_put(struct event_writer *w, const void *records, size_t n)
     pthread_mutex_unlock(&w->lock);
     if (is_first)
         LOG_W(
-            "events for %s are left out, because earlier ones are not written yet; training continues",
+            "events for %s are left out, because earlier events are not written yet; training continues",
             w->folder);
     return fits;
 }

@@ -247,7 +247,7 @@ enum status options_check_average(const struct options *o)
             "--ema_decay averages the parameters of each step, but with --local_steps the servers do not have them; remove one of the two";
     else if (o->wire_auto || dtype_block(o->version_dtype) > 1)
         wrong =
-            "--ema_decay needs servers that send whole parameters: set --wire_dtype=int8,fp32, which sends only gradients in int8, or remove --ema_decay";
+            "with --ema_decay parameters cannot be sent in int8, int4, topk or auto: set --wire_dtype=int8,fp32, which sends only gradients in int8, or remove --ema_decay";
     return options_refuse(wrong);
 }
 

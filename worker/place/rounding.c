@@ -222,7 +222,7 @@ static enum status compare_times(struct bench *b, const struct tower_spec *t, ui
         if (!rounded[i])
             continue;
         rounded[i] = (double)b->ns[1][i] < WORTH * (double)b->ns[0][i];
-        LOG_D("layer '%s': forward and backward %.3f ms as floats, %.3f ms in bf16",
+        LOG_D("layer '%s': forward and backward last %.3f ms in fp32, and %.3f ms in bf16",
               b->r->model->layers[i].name, (double)b->ns[0][i] * 1e-6, (double)b->ns[1][i] * 1e-6);
     }
 done:

@@ -40,7 +40,7 @@ enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char
         int cap = a->cap_records * 2 + 64;
         struct gpu_arena_record *more = realloc(a->records, (size_t)cap * sizeof *more);
         if (more == NULL) {
-            LOG_E("CUDA backend: no memory left on the host for its own records");
+            LOG_E("CUDA backend: out of memory on the host");
             return ST_NOMEM;
         }
         a->records = more;

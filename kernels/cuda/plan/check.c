@@ -105,7 +105,7 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
         code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH) {
         snprintf(
             more, sizeof more,
-            "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in LD_LIBRARY_PATH",
+            "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install NVIDIA's package libcudnn9-cuda-%d with all of its files, and look for a second cuDNN in LD_LIBRARY_PATH",
             CUDART_VERSION / 1000);
         fix = more;
     }
@@ -146,6 +146,6 @@ enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStat
 
 enum status gpu_check_no_host_memory(void)
 {
-    LOG_E("CUDA backend: no memory left on the host for its own records");
+    LOG_E("CUDA backend: out of memory on the host");
     return ST_NOMEM;
 }

@@ -257,7 +257,8 @@ def device_of(model: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> Option
 
 
 def arithmetic(device: Optional[torch.device]) -> str:
-    """Returns a text for what computes, in which the members of a job should be equal."""
+    """Returns a text that names the card, or the CPU's vector units and its threads. It should
+    be the same for all members of a job."""
     if device is not None:
         return str(cuda.get_device_name(device))
     return "%s, %d threads" % (torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())

@@ -151,7 +151,8 @@ class Exchange:
             if t.numel() == 0:  # for example in Linear(8, 0)
                 continue
             if t.is_complex():
-                raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
+                raise Invalid("parameter '%s' is complex; the servers store only real parameters"
+                              % name)
             values = t.detach().to("cpu", torch.float32).contiguous()
             rate, decay = (1.0, 1.0) if average else self._way.factors(t)
             number = self.member.param(name, t.shape, values, 0 if average else None, rate=rate,

@@ -61,8 +61,8 @@ def job_settings(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
                 raise Invalid("the servers' %s has no option %s=%s" % (kind, name, group[name]))
         for name, value in _options(group).items():
             if value != first[name]:
-                raise Invalid("the optimizer%s groups have different %s (%s and %s); the servers "
-                              "have the same for all parameters, but lr and weight_decay" % (
+                raise Invalid("the optimizer%s groups have different %s (%s and %s); except for lr "
+                              "and weight_decay, the servers use one value for all parameters" % (
                                   "'s" if len(optimizers) == 1 else "s'", name, first[name],
                                   value))
     made = {"optimizer": NAMES[kind](first), "learning_rate": max(map(base_rate, groups)),

@@ -245,9 +245,9 @@ class LocalSteps(Way):
         all local steps of a round together."""
         h, batch = self.n_steps, self.batch_size
         if step.n_samples % h or (batch is not None and step.n_samples != h * int(batch)):
-            raise Invalid("a round of this job has %d samples of a member, which are not %d "
-                          "local_steps%s; set the job's own" % (
+            raise Invalid("in a round of this job each member trains on %d samples, but "
+                          "local_steps=%d%s does not match this; set the values of the job" % (
                               step.n_samples, h,
-                              " of batch_size %s" % batch if batch is not None else ""))
+                              " with batch_size=%s" % batch if batch is not None else ""))
 
 
