@@ -1,6 +1,7 @@
 /* tests/checkpoint_tables_test.c - rows of tables in checkpoints: any number of servers writes
  * them, each bucket is read again with its bits, and a checkpoint with a missing, altered or
- * misplaced bucket is refused. */
+ * misplaced bucket is refused. Called with `--write FOLDER`, the program only writes a checkpoint,
+ * which tests/python/test_checkpoint_tables.py reads. */
 #include "base/log.h"
 #include "checkpoint/shard_file.h"
 #include "checkpoint/tables_file.h"
@@ -41,15 +42,20 @@ static void make_chunks(int64_t chunk_bytes, const char *table, struct chunks **
     assert_int_equal(tables_add(*out, tables, N_TABLES), ST_OK);
 }
 
-static int setup(void **state)
+static void set_job(void)
 {
-    folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .aggregate = 1, .train_steps = 100, .seed = 1};
     optim_defaults(OPTIM_SGD, &job.optim);
     for (int i = 0; i < 3000; i++)
         dense[i] = (float)i;
     make_chunks(4096, "ads", &chunks);
     spoil.bucket = -1;
+}
+
+static int setup(void **state)
+{
+    folder_rig_new(folder);
+    set_job();
     return 0;
 }
 
@@ -185,7 +191,12 @@ static void write_checkpoint(int n, const int *const *shards)
                                           .chunks = chunks,
                                           .n_files = n,
                                           .files = files,
-                                          .shard = shard};
+                                          .shard = shard,
+                                          .progress = {.known = true,
+                                                       .position = 70,
+                                                       .n_members = 1,
+                                                       .member = (int[]){0},
+                                                       .servers = {1, (char *[]){"a:1"}}}};
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     free(shard);
 }
@@ -460,8 +471,17 @@ static void other_tables_are_another_job(void **state)
     chunks_destroy(other);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        if (chdir(argv[2]) != 0)
+            return 1;
+        snprintf(folder, sizeof folder, ".");
+        set_job();
+        write_checkpoint(2, NULL);
+        chunks_destroy(chunks);
+        return 0;
+    }
     return RUN_EACH(setup, teardown, buckets_keep_their_bits, other_slots_are_refused,
                     bad_rows_are_refused, buckets_occur_exactly_once, false_tensors_are_refused,
                     bound_of_rows_holds, altered_row_is_found, rows_that_diverged_are_not_written,

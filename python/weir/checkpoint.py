@@ -13,6 +13,18 @@ from typing import Any, Optional
 from ._library import Error
 
 PART = re.compile(r"(\S+?)(?: slot (\d+))?(?: \[(\d+):(\d+)\])?$")
+BUCKET = re.compile(r"(\S+) (keys|steps|rows|slot \d+) \[(\d+)/(\d+)\]$")
+
+
+@dataclasses.dataclass
+class Table:
+    """The rows of a sparse table, bucket after bucket. keys: unsigned 64-bit numbers. steps: of
+    each row, the version that changed it last. rows: float32 array of n rows. slots: the
+    optimizer's state, arrays with a row for each key."""
+    keys: memoryview
+    steps: memoryview
+    rows: memoryview
+    slots: list[memoryview]
 
 
 @dataclasses.dataclass
@@ -29,6 +41,11 @@ class Checkpoint:
     tensors: dict[str, memoryview]
     slots: dict[str, list[memoryview]]
     updates: dict[str, int]
+    tables: dict[str, Table]  # sparse tables, by name
+
+
+# {(table, kind of tensor, number of the bucket): (shape, content)}
+Buckets = dict[tuple[str, str, int], tuple[list[int], bytes]]
 
 
 def newest(folder: str) -> str:
@@ -70,28 +87,54 @@ def _room(shape: list[int]) -> memoryview:
 def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
     shapes = {p["name"]: p["shape"] for p in manifest["parameters"]}
     out = Checkpoint(path, manifest["step"], manifest["position"], manifest["job"],
-                     {name: _room(shape) for name, shape in shapes.items()}, {}, {})
+                     {name: _room(shape) for name, shape in shapes.items()}, {}, {}, {})
     since = manifest.get("parent", {}).get("slots_since", 0)  # in a region
     missing = {name: math.prod(shape) for name, shape in shapes.items()}
+    buckets: Buckets = {}
     for file in manifest["files"]:
         where = os.path.join(os.path.dirname(path), file["name"])
         if os.path.getsize(where) != file["bytes"]:
             raise ValueError("%s does not have %d bytes" % (file["name"], file["bytes"]))
         with open(where, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _read_file(content, shapes, out, missing, since)
+            _read_file(content, shapes, out, missing, since, buckets)
     lost = next((name for name, n in missing.items() if n), None)
     if lost is not None:
         raise ValueError("parts of '%s' are missing" % lost)
+    for table in manifest.get("tables", []):
+        out.tables[table["name"]] = _join(table["name"], table["buckets"], buckets)
     return out
 
 
+def _join(table: str, n_buckets: int, buckets: Buckets) -> Table:
+    """Returns a table's rows. Raises KeyError if a part of a bucket is missing."""
+    kinds = sorted({kind for name, kind, _ in buckets if name == table} | {"keys"})
+    arrays = {}
+    for kind in kinds:
+        parts = [buckets[table, kind, i] for i in range(n_buckets)]
+        flat = memoryview(b"".join(content for _, content in parts))
+        if kind in ("keys", "steps"):
+            arrays[kind] = flat.cast("Q")
+        else:
+            shape = [sum(shape[0] for shape, _ in parts), parts[0][0][1]]
+            arrays[kind] = flat.cast("f", shape) if flat.nbytes else flat.cast("f")
+    return Table(arrays["keys"], arrays["steps"], arrays["rows"],
+                 [arrays[kind] for kind in kinds if kind.startswith("slot")])
+
+
 def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,
-               missing: dict[str, int], since: int) -> None:
+               missing: dict[str, int], since: int, buckets: Buckets) -> None:
     (n,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8:8 + n])
     about = header["__metadata__"]
     for key, tensor in header.items():
         if key == "__metadata__":
+            continue
+        first, last = tensor["data_offsets"]
+        bucket = BUCKET.match(key)
+        if bucket:
+            table, kind, number, _ = bucket.groups()
+            buckets[table, kind, int(number)] = (tensor["shape"],
+                                                 content[8 + n + first:8 + n + last])
             continue
         name, slot, begin, end = PART.match(key).groups()
         to: Optional[memoryview] = out.tensors[name]
@@ -99,7 +142,6 @@ def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,
             slots = out.slots.setdefault(name, [])
             slots += [_room(shapes[name]) for _ in range(int(slot) + 1 - len(slots))]
             to = slots[int(slot)]
-        first, last = tensor["data_offsets"]
         at = 4 * int(begin or 0)
         to.cast("B")[at:at + last - first] = content[8 + n + first:8 + n + last]
         if slot is None:

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""weir.checkpoint reads the rows of sparse tables, which checkpoint_tables_test has written with
+two servers: each key has its numbers, and a checkpoint without a part of a table is refused."""
+# label: cluster
+import array
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+harness.use_package()
+import weir  # noqa: E402
+from weir import checkpoint  # noqa: E402
+
+BIN = os.environ.get("WEIR_BIN") or os.path.join(os.path.dirname(__file__), "../../build/bin")
+WRITER = os.path.join(BIN, "../tests/checkpoint_tables_test")
+STEP = 7
+
+
+def mix(x):
+    """Returns rng_mix of base/rng.h."""
+    x = (x + 0x9e3779b97f4a7c15) % 2**64
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+    x = (x ^ x >> 27) * 0x94d049bb133111eb % 2**64
+    return x ^ x >> 31
+
+
+def expected(n, n_buckets, dim, n_slots):
+    """Returns a table as the writer makes it, with its first n keys: the keys, rows and slots."""
+    all_keys = [3 * i + (2**63 if i % 3 == 0 else 0) for i in range(n)]
+    out = [], [], [[] for _ in range(n_slots)]
+    for b in range(n_buckets):
+        keys = sorted(key for key in all_keys if mix(key) % n_buckets == b)
+        values = array.array("f", (float(keys[i // dim]) + i for i in range(len(keys) * dim)))
+        rows = [list(values[i:i + dim]) for i in range(0, len(values), dim)]
+        out[0].extend(keys)
+        out[1].extend(rows)
+        for k in range(n_slots):
+            first = -len(values) * k
+            out[2][k] += [[first - dim * i - j for j in range(dim)] for i in range(len(keys))]
+    return out
+
+
+class CheckpointTables(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir_ct_")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        subprocess.run([WRITER, "--write", self.folder], check=True, timeout=60)
+
+    def test_rows_are_read(self):
+        found = checkpoint.read(self.folder)
+        self.assertEqual(found.step, STEP)
+        self.assertEqual(found.tensors["w"].tolist(), list(range(3000)))
+        self.assertEqual(set(found.tables), {"ads", "w", "a/b[1/2]"})
+        for name, n, n_buckets, dim, n_slots in (("ads", 150, 8, 3, 2), ("a/b[1/2]", 7, 1, 1, 0)):
+            table = found.tables[name]
+            keys, rows, slots = expected(n, n_buckets, dim, n_slots)
+            self.assertEqual(table.keys.tolist(), keys)
+            self.assertEqual(table.steps.tolist(), [key % STEP for key in keys])
+            self.assertEqual(table.rows.tolist(), rows)
+            self.assertEqual([slot.tolist() for slot in table.slots], slots)
+
+    def test_missing_part_is_refused(self):
+        manifest = checkpoint.newest(self.folder)
+        with open(manifest, encoding="utf-8") as f:
+            content = json.load(f)
+        content["tables"][0]["buckets"] = 16
+        with open(manifest, "w", encoding="utf-8") as f:
+            json.dump(content, f)
+        with self.assertRaisesRegex(weir.Error, "damaged.*ads"):
+            checkpoint.read(self.folder)
+
+
+harness.main(__name__)
