@@ -114,7 +114,8 @@ static void create(struct table *t)
                                   .init_key = bucket_init_key(1, "bench"),
                                   .number = i,
                                   .n_buckets = N_BUCKETS,
-                                  .keeps_previous = true};
+                                  .keeps_previous = true,
+                                  .max_rows = UINT32_MAX};
         optim_rows_defaults(OPTIM_ROWS_ADAGRAD, &c.optimizer);
         check(bucket_create(&c, &t->bucket[i]), "bucket");
         check(merge_create(N_MEMBERS, DIM, &t->merge[i]), "merge");

@@ -38,6 +38,7 @@ static struct bucket *create(enum optim_rows_kind kind, float clip_value)
                               .init_scale = 0.5f,
                               .init_key = 9,
                               .n_buckets = 1,
+                              .max_rows = 1000000,
                               .keeps_previous = true};
     struct bucket *b = NULL;
     optim_rows_defaults(kind, &c.optimizer);

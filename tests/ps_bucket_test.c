@@ -22,7 +22,8 @@ static struct bucket_config config_of(enum bucket_init init)
                               .init = init,
                               .init_scale = 0.5f,
                               .init_key = bucket_init_key(7, "ads"),
-                              .n_buckets = 1};
+                              .n_buckets = 1,
+                              .max_rows = 1000000};
     optim_rows_defaults(OPTIM_ROWS_ADAGRAD, &c.optimizer);
     return c;
 }
@@ -307,6 +308,8 @@ static void test_config_is_checked(void **state)
     REFUSED(n_buckets, 3);
     REFUSED(n_buckets, 0);
     REFUSED(number, 1);
+    REFUSED(max_rows, 0);
+    REFUSED(when_full, BUCKET_EVICT + 1);
     REFUSED(optimizer.common.weight_decay, 1);
     assert_null(b);
     bucket_destroy(NULL);

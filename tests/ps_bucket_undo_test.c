@@ -30,6 +30,7 @@ static struct bucket *create(bool keeps_previous)
                               .init_scale = 0.5f,
                               .init_key = 9,
                               .n_buckets = 1,
+                              .max_rows = 1000000,
                               .keeps_previous = keeps_previous};
     struct bucket *b = NULL;
     optim_rows_defaults(OPTIM_ROWS_ADAM, &c.optimizer);

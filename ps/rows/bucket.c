@@ -55,6 +55,10 @@ static enum status check_config(const struct bucket_config *c)
         LOG_E("table: bucket %u of %u: the number of buckets must be a power of two", c->number, n);
         return ST_INVALID;
     }
+    if (c->max_rows < 1 || (unsigned)c->when_full > BUCKET_EVICT) {
+        LOG_E("table: max_rows must be above 0, and when_full must be stop or evict");
+        return ST_INVALID;
+    }
     return optim_rows_check(&c->optimizer);
 }
 
@@ -71,10 +75,12 @@ enum status bucket_create(const struct bucket_config *config, struct bucket **ou
     b->n_slots = n_slots;
     TRY(row_table_create((dim + n_slots) * sizeof(float), &b->rows));
     undo_init(&b->undo, b->rows.row_bytes);
+    TRY(row_table_create(sizeof(uint64_t), &b->pending));
+    undo_init(&b->undo_pending, b->pending.row_bytes);
     *out = b;
     b = NULL;
 done:
-    free(b);
+    bucket_destroy(b);
     return st;
 }
 
@@ -84,6 +90,8 @@ void bucket_destroy(struct bucket *b)
         return;
     row_table_destroy(&b->rows);
     undo_destroy(&b->undo);
+    row_table_destroy(&b->pending);
+    undo_destroy(&b->undo_pending);
     free(b);
 }
 
@@ -101,18 +109,46 @@ const char *bucket_check_keys(const struct bucket *b, const void *keys, size_t n
     return NULL;
 }
 
-enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
-                        struct row **rows)
+bool bucket_is_expired(const struct bucket_config *config, uint64_t step, uint64_t version)
+{
+    return config->evict_after > 0 && version > config->evict_after &&
+           step < version - config->evict_after;
+}
+
+/* Finds entries of one of the two tables. */
+static enum status find_entries(const struct bucket *b, bool is_pending, uint64_t version,
+                                const void *keys, size_t n, struct row **rows)
 {
     if (!bucket_is_readable(b, version))
         return ST_NOT_FOUND;
-    row_table_find(&b->rows, keys, n, rows);
-    if (version == b->version)
-        return ST_OK;
-    undo_find(&b->undo, version, keys, n, rows);
+    row_table_find(is_pending ? &b->pending : &b->rows, keys, n, rows);
+    if (version != b->version)
+        undo_find(is_pending ? &b->undo_pending : &b->undo, version, keys, n, rows);
     for (size_t i = 0; i < n; i++)
-        if (rows[i] && rows[i]->step == ROW_ABSENT)
+        if (rows[i] &&
+            (rows[i]->step == ROW_ABSENT || bucket_is_expired(&b->config, rows[i]->step, version)))
             rows[i] = NULL;
+    return ST_OK;
+}
+
+enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        struct row **rows)
+{
+    return find_entries(b, false, version, keys, n, rows);
+}
+
+enum status bucket_find_pending(const struct bucket *b, uint64_t version, const void *keys,
+                                size_t n, uint64_t *counts)
+{
+    struct row *rows[READ_BLOCK];
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
+    for (size_t first = 0; first < n; first += READ_BLOCK) {
+        size_t count = n - first < READ_BLOCK ? n - first : READ_BLOCK;
+        find_entries(b, true, version, (const char *)keys + first * sizeof(uint64_t), count, rows);
+        for (size_t i = 0; i < count; i++)
+            counts[first + i] = rows[i] ? bucket_pending_count(rows[i]) : 0;
+    }
     return ST_OK;
 }
 
@@ -181,5 +217,6 @@ enum status bucket_list_keys(const struct bucket *b, uint64_t version, uint64_t 
 
 size_t bucket_bytes(const struct bucket *b)
 {
-    return sizeof *b + row_table_bytes(&b->rows) + undo_bytes(&b->undo);
+    return sizeof *b + row_table_bytes(&b->rows) + undo_bytes(&b->undo) +
+           row_table_bytes(&b->pending) + undo_bytes(&b->undo_pending);
 }

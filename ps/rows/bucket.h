@@ -13,6 +13,8 @@
 
 enum { BUCKET_MAX_HOLDS = 8 };
 enum bucket_init { BUCKET_ZEROS, BUCKET_UNIFORM, BUCKET_NORMAL, BUCKET_N_INITS };
+/* effect if a step would exceed max_rows: the step is refused, or the oldest rows are evicted */
+enum bucket_when_full { BUCKET_STOP, BUCKET_EVICT };
 
 struct bucket_config {
     int dim; /* 1 to OPTIM_ROWS_MAX_DIM */
@@ -23,16 +25,24 @@ struct bucket_config {
     uint32_t number;   /* number of the bucket in its table */
     uint32_t n_buckets;
     bool keeps_previous; /* the version before the present one stays readable (sync) */
+    /* limits (limits.h) */
+    uint64_t max_rows;    /* rows and pending entries of this bucket, above 0 (tables_share) */
+    uint64_t admit_after; /* steps that contribute to a key before it has a row; 0 and 1: one */
+    uint64_t evict_after; /* steps without a gradient after which a row is absent; 0: never */
+    enum bucket_when_full when_full;
 };
 
 struct bucket {
     struct bucket_config config;
-    uint64_t first;        /* version with which the bucket began */
-    uint64_t version;      /* version of the rows */
-    size_t n_slots;        /* floats of a row besides its values */
-    struct row_table rows; /* data: values, then slots */
-    struct undo undo;
-    uint64_t holds[BUCKET_MAX_HOLDS]; /* held versions, ascending */
+    uint64_t first;           /* version with which the bucket began */
+    uint64_t version;         /* version of the rows */
+    size_t n_slots;           /* floats of a row besides its values */
+    struct row_table rows;    /* data: values, then slots */
+    struct undo undo;         /* older versions of rows */
+    struct row_table pending; /* keys that were not admitted yet; data: number of steps */
+    struct undo undo_pending;
+    uint32_t sweep_rows, sweep_pending; /* places at which the next sweep continues */
+    uint64_t holds[BUCKET_MAX_HOLDS];   /* held versions, ascending */
     int n_holds;
 };
 
@@ -56,8 +66,14 @@ enum status bucket_find(const struct bucket *b, uint64_t version, const void *ke
  * alignment. ST_NOT_FOUND: the version is not readable. */
 enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
                         float *values);
+/* Sets counts[i] to the number of steps that have contributed to key i without making a row. keys:
+ * ascending, of any alignment. */
+enum status bucket_find_pending(const struct bucket *b, uint64_t version, const void *keys,
+                                size_t n, uint64_t *counts);
 /* Allocates *keys, and fills it with the keys of all rows of a readable version, ascending. */
 enum status bucket_list_keys(const struct bucket *b, uint64_t version, uint64_t **keys, size_t *n);
+/* Returns true if an entry with this last step is absent at `version`. */
+bool bucket_is_expired(const struct bucket_config *config, uint64_t step, uint64_t version);
 /* Returns the bytes that the bucket has allocated. */
 size_t bucket_bytes(const struct bucket *b);
 
@@ -69,14 +85,24 @@ bool bucket_is_readable(const struct bucket *b, uint64_t version);
  * is not readable; ST_BUSY: there are BUCKET_MAX_HOLDS holds. */
 enum status bucket_hold(struct bucket *b, uint64_t version);
 void bucket_release(struct bucket *b, uint64_t version);
+/* Returns the oldest readable version. */
+uint64_t bucket_oldest(const struct bucket *b);
 
 /* Begins a new version: allocates memory for n_changes changed or removed rows, and for n_new new
  * ones. Then each key changes at most once, and bucket_end makes the version. */
 enum status bucket_begin(struct bucket *b, size_t n_changes, size_t n_new);
-/* Returns the row of a key in order to change it. row: the present row, or NULL: a row is added
- * with initial values and slots of zero. Sets its step to the new version. */
+/* Allocates memory for changes of pending entries. If this fails, the version has not begun. */
+enum status bucket_begin_pending(struct bucket *b, size_t n_changes, size_t n_new);
+/* Returns the row of a key in order to change it. row: the row in memory, or NULL. If it is NULL or
+ * expired, the row gets initial values and slots of zero. Sets its step to the new version. */
 struct row *bucket_change(struct bucket *b, uint64_t key, struct row *row);
 void bucket_remove(struct bucket *b, struct row *row);
+/* Counts the step for a key without a row. entry: the pending entry in memory, or NULL; the count
+ * of an expired one begins again. */
+void bucket_count_pending(struct bucket *b, uint64_t key, struct row *entry);
+/* Returns the number of steps that an entry has counted. */
+uint64_t bucket_pending_count(const struct row *entry);
+void bucket_remove_pending(struct bucket *b, struct row *entry);
 void bucket_end(struct bucket *b);
 
 #endif

@@ -55,23 +55,48 @@ void bucket_release(struct bucket *b, uint64_t version)
         b->holds[at] = b->holds[at + 1];
     int n = needed_versions(b, b->version, needed);
     undo_settle(&b->undo, needed, n);
+    undo_settle(&b->undo_pending, needed, n);
+}
+
+uint64_t bucket_oldest(const struct bucket *b)
+{
+    uint64_t needed[BUCKET_MAX_HOLDS + 1];
+    return needed_versions(b, b->version, needed) > 0 ? needed[0] : b->version;
+}
+
+static bool has_older(const struct bucket *b)
+{
+    return b->config.keeps_previous || b->n_holds > 0;
 }
 
 enum status bucket_begin(struct bucket *b, size_t n_changes, size_t n_new)
 {
     enum status st = row_table_reserve(&b->rows, n_new);
-    if (st == ST_OK && (b->config.keeps_previous || b->n_holds > 0))
+    if (st == ST_OK && has_older(b))
         st = undo_begin(&b->undo, n_changes);
+    return st;
+}
+
+enum status bucket_begin_pending(struct bucket *b, size_t n_changes, size_t n_new)
+{
+    enum status st = row_table_reserve(&b->pending, n_new);
+    if (st == ST_OK && has_older(b))
+        st = undo_begin(&b->undo_pending, n_changes);
+    if (st != ST_OK)
+        undo_cancel(&b->undo);
     return st;
 }
 
 struct row *bucket_change(struct bucket *b, uint64_t key, struct row *row)
 {
+    bool is_new = !row || bucket_is_expired(&b->config, row->step, b->version);
     if (row) {
         undo_record(&b->undo, row);
     } else {
         undo_record_absent(&b->undo, key);
         row = row_table_add(&b->rows, key);
+    }
+    if (is_new) {
         bucket_initial(&b->config, key, row->data);
         memset(row->data + b->config.dim, 0, b->n_slots * sizeof *row->data);
     }
@@ -85,10 +110,39 @@ void bucket_remove(struct bucket *b, struct row *row)
     row_table_remove(&b->rows, row);
 }
 
+uint64_t bucket_pending_count(const struct row *entry)
+{
+    uint64_t count;
+    memcpy(&count, entry->data, sizeof count);
+    return count;
+}
+
+void bucket_count_pending(struct bucket *b, uint64_t key, struct row *entry)
+{
+    uint64_t count = 1;
+    if (entry) {
+        undo_record(&b->undo_pending, entry);
+        if (!bucket_is_expired(&b->config, entry->step, b->version))
+            count += bucket_pending_count(entry);
+    } else {
+        undo_record_absent(&b->undo_pending, key);
+        entry = row_table_add(&b->pending, key);
+    }
+    memcpy(entry->data, &count, sizeof count);
+    entry->step = b->version + 1;
+}
+
+void bucket_remove_pending(struct bucket *b, struct row *entry)
+{
+    undo_record(&b->undo_pending, entry);
+    row_table_remove(&b->pending, entry);
+}
+
 void bucket_end(struct bucket *b)
 {
     uint64_t needed[BUCKET_MAX_HOLDS + 1];
     b->version++;
     int n = needed_versions(b, b->version, needed);
     undo_end(&b->undo, b->version, needed, n);
+    undo_end(&b->undo_pending, b->version, needed, n);
 }

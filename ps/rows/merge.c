@@ -3,6 +3,7 @@
  * finds the rows, and one loop updates them. */
 #include "ps/rows/merge.h"
 #include "kernels/vector/vector.h"
+#include "ps/rows/limits.h"
 #include <stdlib.h>
 
 struct kept { /* copy of a contribution: keys, then gradients */
@@ -29,8 +30,9 @@ struct merge {
     size_t capacity;    /* number of parts, and of keys, that the arrays below can hold */
     struct part *parts; /* all gradients, in the order of keys, then ranks */
     uint64_t *keys;
-    uint32_t *first; /* first part of each key, and the number of parts */
-    struct row **rows;
+    uint32_t *first;              /* first part of each key, and the number of parts */
+    struct row **rows, **pending; /* entries of each key in memory */
+    uint64_t needed_rows;
 };
 
 enum status merge_create(int n_members, int dim, struct merge **out)
@@ -58,10 +60,12 @@ static void free_arrays(struct merge *m)
     free(m->keys);
     free(m->first);
     free(m->rows);
+    free(m->pending);
     m->parts = NULL;
     m->keys = NULL;
     m->first = NULL;
     m->rows = NULL;
+    m->pending = NULL;
     m->capacity = 0;
 }
 
@@ -114,7 +118,8 @@ static enum status reserve(struct merge *m, size_t n)
     m->keys = malloc(capacity * sizeof *m->keys);
     m->first = malloc(capacity * sizeof *m->first);
     m->rows = malloc(capacity * sizeof *m->rows);
-    if (!m->parts || !m->keys || !m->first || !m->rows) {
+    m->pending = malloc(capacity * sizeof *m->pending);
+    if (!m->parts || !m->keys || !m->first || !m->rows || !m->pending) {
         free_arrays(m);
         return ST_NOMEM;
     }
@@ -224,26 +229,34 @@ enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct 
 {
     enum status st = ST_OK;
     struct optim_rows_step step;
-    size_t n_new = 0;
     TRY(reserve(m, choose_inputs(m, rank, last)));
-    size_t n = merge_keys(m);
-    row_table_find(&b->rows, m->keys, n, m->rows);
-    for (size_t i = 0; i < n; i++)
-        n_new += !m->rows[i];
-    TRY(bucket_begin(b, n, n_new));
+    struct limits_step limits = {merge_keys(m), m->keys, m->rows, m->pending, 0};
+    row_table_find(&b->rows, m->keys, limits.n, m->rows);
+    st = limits_begin(b, &limits);
+    m->needed_rows = limits.needed_rows;
+    TRY(st);
     optim_rows_begin(&b->config.optimizer, b->version + 1, &step);
-    for (size_t i = 0; i < n; i++)
-        update_row(m, &step, i, bucket_change(b, m->keys[i], m->rows[i]), scale);
+    for (size_t i = 0; i < limits.n; i++) {
+        struct row *row = limits_row(b, &limits, i);
+        if (row)
+            update_row(m, &step, i, row, scale);
+    }
     bucket_end(b);
+    limits_sweep(b);
     merge_clear(m);
 done:
     return st;
 }
 
+uint64_t merge_needed_rows(const struct merge *m)
+{
+    return m->needed_rows;
+}
+
 size_t merge_bytes(const struct merge *m)
 {
-    size_t bytes =
-        m->capacity * (sizeof *m->parts + sizeof *m->keys + sizeof *m->first + sizeof *m->rows);
+    size_t bytes = m->capacity * (sizeof *m->parts + sizeof *m->keys + sizeof *m->first +
+                                  sizeof *m->rows + sizeof *m->pending);
     for (int r = 0; r < m->n_members; r++)
         bytes += m->kept[r].bytes;
     return bytes;

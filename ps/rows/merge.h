@@ -5,7 +5,7 @@
  * order of arrival.
  * Owns:    copies of contributions, and memory for the pass, kept from step to step.
  * Threads: one at a time; the caller has the bucket's lock.
- * Errors:  ST_NOMEM; a failed call changes no row. */
+ * Errors:  ST_NOMEM, ST_RANGE (the bucket is full); a failed call changes no row. */
 #ifndef PS_ROWS_MERGE_H
 #define PS_ROWS_MERGE_H
 #include "ps/rows/bucket.h"
@@ -31,6 +31,8 @@ void merge_clear(struct merge *m);
  * is its sum times `scale`. */
 enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
                       float scale);
+/* Returns the rows that the step needs which merge_run refused with ST_RANGE (for limits_text). */
+uint64_t merge_needed_rows(const struct merge *m);
 /* Returns the bytes that the copies and the pass have allocated. */
 size_t merge_bytes(const struct merge *m);
 

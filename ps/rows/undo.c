@@ -105,6 +105,13 @@ void undo_record_absent(struct undo *u, uint64_t key)
     record->step = ROW_ABSENT;
 }
 
+void undo_cancel(struct undo *u)
+{
+    if (u->open)
+        log_free(u, u->open);
+    u->open = NULL;
+}
+
 static int compare_keys(const void *a, const void *b)
 {
     uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0); /* a row begins with its key */

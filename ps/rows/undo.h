@@ -29,6 +29,8 @@ enum status undo_begin(struct undo *u, size_t n);
  * version. Without undo_begin they do nothing. */
 void undo_record(struct undo *u, const struct row *row);
 void undo_record_absent(struct undo *u, uint64_t key);
+/* Forgets what was recorded since undo_begin. */
+void undo_cancel(struct undo *u);
 /* Ends the log of `version`. needed: the older versions that must stay readable, ascending. */
 void undo_end(struct undo *u, uint64_t version, const uint64_t *needed, int n_needed);
 /* Frees and merges logs, after a version is not needed any more. */
