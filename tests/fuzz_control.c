@@ -202,6 +202,7 @@ static void read_fetch(const uint8_t *data, size_t size)
     require(message_fetch_pack(&request, &w.data, &w.bytes) == ST_OK);
     wire_end(&w, message_fetch_unpack(w.data, w.bytes, &again, w.why));
     require(again.n == request.n && again.step == request.step);
+    require(again.has_after == request.has_after && again.after == request.after);
     free(again.chunk);
     free(request.chunk);
 }
@@ -264,8 +265,13 @@ static enum status take(void *ctx, const struct net_fetched *c)
         sum += c->slots[i];
     for (size_t i = 0; i < c->n_idle; i++)
         sum += (float)c->idle[i];
+    for (size_t i = 0; i < c->n_rows; i++)
+        sum += (float)c->steps[i];
+    for (size_t i = 1; i < c->n_rows; i++)
+        require(c->keys[i - 1] < c->keys[i]);
     *(volatile float *)ctx = sum;
-    require(c->version >= 0 && c->n_value > 0);
+    require(c->version >= 0 && (c->n_value > 0 || (c->is_bucket && c->n_rows == 0)));
+    require(c->n_rows == 0 || (c->is_bucket && c->n_value % c->n_rows == 0));
     return ST_OK;
 }
 
@@ -277,7 +283,7 @@ static void read_fetch_reply(const uint8_t *data, size_t size)
     struct message_fetched to = {
         .n = 3, .chunk = list, .receive = take, .ctx = (void *)(uintptr_t)&sum};
     if (message_fetch_reply_unpack(data, size, &to, why) == ST_OK)
-        require(to.n_received > 0 && to.n_received <= 3);
+        require(to.n_received + to.has_after > 0 && to.n_received <= 3);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

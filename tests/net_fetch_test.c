@@ -1,6 +1,6 @@
 /* tests/net_fetch_test.c - chunks that move from server to server in as many messages as necessary.
  * The server may be slow, refuse, send invalid data, be down, or never answer; the client may be
- * cancelled, or may never read the answers. */
+ * cancelled, or may never read the answers. A bucket of a table arrives in parts. */
 #include "base/clock.h"
 #include "net/exchange/fetch_client.h"
 #include "net/rpc/server.h"
@@ -34,7 +34,8 @@ static struct {
     pthread_cond_t called;
     enum fault fault;
     int n_calls;
-    int is_slow; /* messages of more than one chunk do not arrive in time */
+    bool has_buckets; /* chunks 1 and 2 are buckets, and the second has no rows */
+    int is_slow;      /* messages of more than one chunk do not arrive in time */
     uint64_t samples[3];
     struct buf *value, *slots; /* contents of each chunk: the same for all chunks */
     struct buf *idle;          /* counts of each chunk with slots */
@@ -50,6 +51,61 @@ static int calls(void)
     return n;
 }
 
+enum { N_ROWS = 20, PART_ROWS = 6, DIM = 2 };
+
+static struct buf *make_buf(size_t bytes)
+{
+    struct buf *b;
+    assert_int_equal(buf_create(bytes + 1, &b), ST_OK);
+    b->bytes = bytes; /* may be 0 */
+    return b;
+}
+
+/* Makes rows `first` to first + n - 1 of a bucket, with one slot for each row. */
+static struct net_fetch_item make_rows(int chunk, int first, int n)
+{
+    struct net_fetch_item item = {.chunk = chunk,
+                                  .version = 40,
+                                  .value = make_buf((size_t)n * DIM * sizeof(float)),
+                                  .slots = make_buf((size_t)n * sizeof(float)),
+                                  .keys = make_buf((size_t)n * sizeof(uint64_t)),
+                                  .steps = make_buf((size_t)n * sizeof(uint64_t))};
+    item.value_bytes = item.value->bytes;
+    item.slots_bytes = item.slots->bytes;
+    for (int i = 0; i < n; i++) {
+        int row = first + i;
+        ((uint64_t *)item.keys->data)[i] = (uint64_t)(row * row);
+        ((uint64_t *)item.steps->data)[i] = (uint64_t)row;
+        ((float *)item.slots->data)[i] = (float)(row + 1000);
+        for (int d = 0; d < DIM; d++)
+            ((float *)item.value->data)[i * DIM + d] = (float)(row * DIM + d);
+    }
+    return item;
+}
+
+static void drop_rows(struct net_fetch_item *item)
+{
+    buf_unref(item->value);
+    buf_unref(item->slots);
+    buf_unref(item->keys);
+    buf_unref(item->steps);
+}
+
+/* Adds the next part of a bucket. Returns true if the bucket has more rows. */
+static bool put_part(const struct net_fetch_request *request, int i, struct net_fetch_reply *reply)
+{
+    int first = 0, all = request->chunk[i] == 1 ? N_ROWS : 0;
+    while (i == 0 && request->has_after && first < all &&
+           (uint64_t)(first * first) <= request->after)
+        first++;
+    int n = all - first < PART_ROWS ? all - first : PART_ROWS;
+    struct net_fetch_item item = make_rows(request->chunk[i], first, n);
+    item.has_more = first + n < all;
+    net_fetch_put(reply, &item);
+    drop_rows(&item);
+    return item.has_more;
+}
+
 static void on_fetch(void *ctx, const struct net_fetch_request *request,
                      struct net_fetch_reply *reply)
 {
@@ -57,6 +113,7 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
     f.n_calls++;
     pthread_cond_broadcast(&f.called);
     enum fault fault = f.fault;
+    bool has_buckets = f.has_buckets;
     for (int n = f.n_calls; f.is_slow && request->n > 1 && f.n_calls == n;)
         pthread_cond_wait(&f.called, &f.lock);
     pthread_mutex_unlock(&f.lock);
@@ -64,6 +121,11 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
         snprintf(reply->refused, sizeof reply->refused, "generation %d is not kept here",
                  (int)request->generation);
     for (int i = 0; fault != FAULT_NOTHING && i < request->n; i++) {
+        if (has_buckets && (request->chunk[i] == 1 || request->chunk[i] == 2)) {
+            if (put_part(request, i, reply))
+                break;
+            continue;
+        }
         /* Chunks with even numbers have slots. */
         struct net_fetch_item item = {.chunk = request->chunk[i],
                                       .version = request->step + request->chunk[i] % 2,
@@ -161,7 +223,8 @@ struct run {
 static void *run_main(void *arg)
 {
     static int list[N_CHUNKS] = {11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
+    const struct net_fetch_request request = {
+        .generation = 8, .step = 40, .n = N_CHUNKS, .chunk = list};
     struct run *r = arg;
     r->st = fetch_client_run(r->client, &request, r->ms, receive, &r->received, r->why);
     return NULL;
@@ -256,6 +319,107 @@ static void invalid_replies_are_refused(void **state)
     fetch_client_destroy(client);
 }
 
+/* Parts of buckets that a run has received. */
+struct rows_received {
+    int n_rows, n_parts, n_empty, n_dense;
+};
+
+static enum status receive_rows(void *ctx, const struct net_fetched *c)
+{
+    struct rows_received *r = ctx;
+    r->n_dense += !c->is_bucket;
+    r->n_empty += c->is_bucket && c->n_rows == 0;
+    r->n_parts += c->n_rows > 0;
+    for (size_t i = 0; i < c->n_rows; i++, r->n_rows++) {
+        int row = r->n_rows;
+        assert_int_equal(c->chunk, 1);
+        assert_int_equal(c->keys[i], row * row);
+        assert_int_equal(c->steps[i], row);
+        assert_true(c->slots[i] == (float)(row + 1000));
+        for (int d = 0; d < DIM; d++)
+            assert_true(c->value[i * DIM + (size_t)d] == (float)(row * DIM + d));
+    }
+    assert_int_equal(c->has_more, c->n_rows > 0 && r->n_rows < N_ROWS);
+    return ST_OK;
+}
+
+static void bucket_arrives_in_parts(void **state)
+{
+    static int list[] = {0, 1, 2, 3};
+    const struct net_fetch_request request = {.generation = 8, .step = 40, .n = 4, .chunk = list};
+    struct rows_received got = {0};
+    struct fetch_client *client;
+    char why[CONTROL_TEXT_BYTES];
+    f.has_buckets = true;
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_run(client, &request, LONG_MS, receive_rows, &got, why), ST_OK);
+    assert_int_equal(got.n_rows, N_ROWS);
+    assert_int_equal(got.n_parts, (N_ROWS + PART_ROWS - 1) / PART_ROWS);
+    assert_int_equal(got.n_empty, 1);
+    assert_int_equal(got.n_dense, 2);
+    fetch_client_destroy(client);
+    f.has_buckets = false;
+}
+
+static enum status count_rows(void *ctx, const struct net_fetched *c)
+{
+    *(size_t *)ctx += c->n_rows;
+    return ST_OK;
+}
+
+/* Encodes and decodes a reply with these parts of buckets 5 and 6, in answer to a request with a
+ * cursor. */
+static enum status unpack_rows(struct net_fetch_item *item, int n, uint64_t after)
+{
+    static const int list[] = {5, 6};
+    size_t n_rows = 0, bytes = 0;
+    uint8_t *data = NULL;
+    char why[MESSAGE_WHY_BYTES];
+    struct net_fetch_reply reply = {.n = n, .room = n, .item = item};
+    struct message_fetched to = {.n = 2,
+                                 .chunk = list,
+                                 .receive = count_rows,
+                                 .ctx = &n_rows,
+                                 .has_after = after > 0,
+                                 .after = after};
+    assert_int_equal(message_fetch_reply_pack(&reply, &data, &bytes), ST_OK);
+    enum status st = message_fetch_reply_unpack(data, bytes, &to, why);
+    free(data);
+    if (st == ST_OK)
+        assert_int_equal(n_rows, 8);
+    return st;
+}
+
+static void invalid_parts_of_buckets_are_refused(void **state)
+{
+    struct net_fetch_item item[2] = {make_rows(5, 2, 4), make_rows(6, 1, 4)};
+    uint64_t *keys = item[0].keys->data;
+    assert_int_equal(unpack_rows(item, 2, 0), ST_OK);
+    assert_int_equal(unpack_rows(item, 2, keys[0] - 1), ST_OK);
+    assert_int_equal(unpack_rows(item, 2, keys[0]), ST_INVALID);
+    keys[3] = keys[2];
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
+    keys[3] = 25;
+    item[1].has_more = true;
+    assert_int_equal(unpack_rows(item, 2, 0), ST_OK);
+    item[0].has_more = true;
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID); /* no chunk follows such a part */
+    item[0].has_more = false;
+    item[1].steps->bytes -= sizeof(uint64_t);
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
+    item[1].steps->bytes += sizeof(uint64_t);
+    item[1].value_bytes -= sizeof(float);
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
+    item[1].value_bytes = 0;
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
+    drop_rows(&item[1]);
+    item[1] = make_rows(6, 0, 0);
+    item[1].has_more = true;
+    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID); /* the next part would be the same */
+    drop_rows(&item[0]);
+    drop_rows(&item[1]);
+}
+
 static enum status receive_none(void *ctx, const struct net_fetched *c)
 {
     ++*(int *)ctx;
@@ -267,7 +431,12 @@ static void wrong_checksum_is_detected(void **state)
     char why[MESSAGE_WHY_BYTES];
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
-    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0, NULL};
+    const struct net_fetch_item item = {.chunk = 2,
+                                        .version = 5,
+                                        .value = f.value,
+                                        .slots = f.slots,
+                                        .value_bytes = 16,
+                                        .slots_bytes = 32};
     struct message_fetched to = {.n = 1, .chunk = one, .receive = receive_none, .ctx = &n};
     uint8_t *data;
     size_t bytes;
@@ -289,17 +458,26 @@ static void wrong_checksum_is_detected(void **state)
 static void invalid_requests_are_refused(void **state)
 {
     int far[] = {0, CHUNKS_MAX_CHUNKS}, below[] = {-1}, good[] = {CHUNKS_MAX_CHUNKS - 1};
-    const struct net_fetch_request cases[] = {
-        {8, 40, 1, good}, {0, 40, 1, good}, {8, -1, 1, good}, {8, INT64_MAX, 1, good},
-        {8, 40, 0, good}, {8, 40, 2, far},  {8, 40, 1, below}};
+    const struct {
+        uint64_t generation;
+        int64_t step;
+        int n, *chunk;
+    } cases[] = {{8, 40, 1, good}, {0, 40, 1, good}, {8, -1, 1, good}, {8, INT64_MAX, 1, good},
+                 {8, 40, 0, good}, {8, 40, 2, far},  {8, 40, 1, below}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct net_fetch_request sent = {.generation = cases[i].generation,
+                                               .step = cases[i].step,
+                                               .n = cases[i].n,
+                                               .chunk = cases[i].chunk,
+                                               .has_after = true,
+                                               .after = UINT64_MAX - 1};
         struct net_fetch_request got = {.chunk = NULL};
         char why[MESSAGE_WHY_BYTES] = "";
         uint8_t *data;
         size_t bytes;
-        assert_int_equal(message_fetch_pack(&cases[i], &data, &bytes), ST_OK);
+        assert_int_equal(message_fetch_pack(&sent, &data, &bytes), ST_OK);
         assert_int_equal(message_fetch_unpack(data, bytes, &got, why), i ? ST_INVALID : ST_OK);
-        assert_true(i == 0 || why[0]);
+        assert_true(i == 0 ? got.has_after && got.after == sent.after : why[0] != 0);
         free(got.chunk);
         free(data);
     }
@@ -389,7 +567,8 @@ static void unread_answers_are_bounded(void **state)
     enum { MANY = 3 };
     static struct raw many[MANY];
     static int list[N_CHUNKS];
-    const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
+    const struct net_fetch_request request = {
+        .generation = 8, .step = 40, .n = N_CHUNKS, .chunk = list};
     struct fetch_client *client;
     struct run r;
     uint8_t *data;
@@ -422,6 +601,7 @@ int main(void)
 {
     return RUN_GROUP(set_up, tear_down, chunks_arrive_in_several_messages,
                      late_message_reduces_request_to_one_chunk, invalid_replies_are_refused,
+                     bucket_arrives_in_parts, invalid_parts_of_buckets_are_refused,
                      wrong_checksum_is_detected, invalid_requests_are_refused,
                      server_without_chunks_refuses, unreachable_server_is_retried,
                      run_ends_at_deadline_or_when_cancelled, unread_answers_are_bounded);

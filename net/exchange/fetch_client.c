@@ -83,6 +83,8 @@ static enum status call(struct fetch_client *c, const struct net_fetch_request *
     to->n = request->n;
     to->chunk = request->chunk;
     to->n_received = 0;
+    to->has_after = request->has_after;
+    to->after = request->after;
     snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
     TRY(message_fetch_pack(request, &out.data, &out.n));
     st = net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why);
@@ -132,6 +134,8 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
         if (st == ST_OK) {
             rest.n -= to->n_received;
             rest.chunk += to->n_received;
+            rest.has_after = to->has_after;
+            rest.after = to->after;
             pace_ok(&pace, clock_now_ns() - now);
             deadline_ns = clock_deadline_ns(stall_ms);
             snprintf(why, MESSAGE_WHY_BYTES, "no data since the last chunk");

@@ -8,6 +8,8 @@ enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_
     size_t list_bytes = item->n_samples * sizeof *item->samples;
     size_t idle_bytes = item->idle ? 2 * item->idle->bytes : 0; /* a varint has up to 10 bytes */
     size_t bytes = item->value_bytes + item->slots_bytes;
+    if (item->keys)
+        bytes += item->keys->bytes + item->steps->bytes;
     uint64_t *samples = NULL;
     if (reply->n == FETCH_REPLY_CHUNKS ||
         (reply->n > 0 && (reply->bytes + bytes > FETCH_REPLY_BYTES ||
@@ -31,11 +33,10 @@ enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_
     struct net_fetch_item *kept = &reply->item[reply->n++];
     *kept = *item;
     kept->samples = samples;
-    buf_ref(kept->value);
-    if (kept->slots)
-        buf_ref(kept->slots);
-    if (kept->idle)
-        buf_ref(kept->idle);
+    struct buf *const bufs[] = {kept->value, kept->slots, kept->idle, kept->keys, kept->steps};
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        if (bufs[i])
+            buf_ref(bufs[i]);
     reply->bytes += bytes;
     return ST_OK;
 }
@@ -46,6 +47,8 @@ void net_fetch_reply_free(struct net_fetch_reply *reply)
         buf_unref(reply->item[i].value);
         buf_unref(reply->item[i].slots);
         buf_unref(reply->item[i].idle);
+        buf_unref(reply->item[i].keys);
+        buf_unref(reply->item[i].steps);
         free(reply->item[i].samples);
     }
     free(reply->item);

@@ -80,7 +80,10 @@ struct message_fetched {
     const int *chunk;
     enum status (*receive)(void *ctx, const struct net_fetched *chunk);
     void *ctx;
-    int n_received;
+    int n_received; /* complete chunks */
+    /* Cursor: before a call that of the request, and then that of the next one. */
+    bool has_after;
+    uint64_t after;
 };
 /* Decodes a reply, and calls to->receive for each chunk. Further errors: ST_REFUSED, ST_CORRUPT,
  * and any error of `receive`. */

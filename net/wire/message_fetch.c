@@ -20,26 +20,40 @@ static const char *problem(const void *message)
 static const struct message_row rows[] = {
     ANY(OF, generation, generation),
     NUMBER(OF, step, step, 0, MESSAGE_MAX_STEP, no_step),
+    ANY(OF, has_after, has_after),
+    ANY(OF, after, after),
     ARRAY(OF, chunk, n, chunk, 1, CHUNKS_MAX_CHUNKS, "no chunks are requested, or too many"),
 };
 const struct message_type message_fetch = {MESSAGE_TYPE(OF, fetch_request, rows),
                                            .problem = problem};
 #undef OF
 
+/* Sets a field to the first bytes of a buffer, and returns the CRC-32C with these bytes. */
+static uint32_t put_bytes(uint32_t crc, const struct buf *from, size_t bytes,
+                          ProtobufCBinaryData *to)
+{
+    if (bytes == 0)
+        return crc;
+    *to = (ProtobufCBinaryData){bytes, from->data};
+    return digest_crc32c(crc, from->data, bytes);
+}
+
 static enum status write_item(const void *plain, void *message, struct message_room *room)
 {
     const struct net_fetch_item *from = plain;
     Weir__V1__FetchReply__Chunk *to = message;
-    to->value = (ProtobufCBinaryData){from->value_bytes, from->value->data};
-    to->crc32c = digest_crc32c(0, from->value->data, from->value_bytes);
+    to->crc32c = put_bytes(0, from->value, from->value_bytes, &to->value);
+    to->crc32c = put_bytes(to->crc32c, from->slots, from->slots_bytes, &to->slots);
     to->n_samples = from->n_samples;
     to->samples = from->samples;
     to->n_idle = from->idle ? from->idle->bytes / sizeof(uint64_t) : 0;
     to->idle = from->idle ? from->idle->data : NULL;
-    if (from->slots_bytes == 0)
-        return ST_OK;
-    to->slots = (ProtobufCBinaryData){from->slots_bytes, from->slots->data};
-    to->crc32c = digest_crc32c(to->crc32c, from->slots->data, from->slots_bytes);
+    if (from->keys) {
+        to->rows = (uint32_t)(1 + from->keys->bytes / sizeof(uint64_t));
+        to->more = from->has_more;
+        to->crc32c = put_bytes(to->crc32c, from->keys, from->keys->bytes, &to->keys);
+        to->crc32c = put_bytes(to->crc32c, from->steps, from->steps->bytes, &to->steps);
+    }
     return ST_OK;
 }
 
@@ -73,17 +87,45 @@ enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_
     return message_pack(&reply_type, reply, data, bytes);
 }
 
+/* Returns true if the sizes of a bucket's part fit each other. */
+static bool rows_fit(const Weir__V1__FetchReply__Chunk *from)
+{
+    size_t n = from->rows - 1, keys = n * sizeof(uint64_t), unit = n * sizeof(float);
+    if (from->keys.len != keys || from->steps.len != keys)
+        return false;
+    if (n == 0)
+        return from->value.len == 0 && from->slots.len == 0 && !from->more;
+    return from->value.len > 0 && from->value.len % unit == 0 && from->slots.len % unit == 0;
+}
+
+static bool sizes_fit(const Weir__V1__FetchReply__Chunk *from)
+{
+    if (from->rows > 0)
+        return rows_fit(from);
+    return from->value.len > 0 && from->value.len % sizeof(float) == 0 &&
+           from->slots.len % from->value.len == 0 && from->keys.len == 0 && from->steps.len == 0 &&
+           !from->more;
+}
+
+static uint32_t checksum(const Weir__V1__FetchReply__Chunk *from)
+{
+    const ProtobufCBinaryData *const runs[] = {&from->value, &from->slots, &from->keys,
+                                               &from->steps};
+    uint32_t crc = 0;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        crc = digest_crc32c(crc, runs[i]->data, runs[i]->len);
+    return crc;
+}
+
 /* Reads a chunk in place: protobuf-c allocates the bytes as a separate block, so they are
  * aligned. */
 static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct net_fetched *to,
                               char why[MESSAGE_WHY_BYTES])
 {
     if (from->chunk >= CHUNKS_MAX_CHUNKS || from->version < 0 || from->version > MESSAGE_MAX_STEP ||
-        from->value.len == 0 || from->value.len % sizeof(float) != 0 ||
-        from->slots.len % from->value.len != 0)
+        !sizes_fit(from))
         return message_invalid(why, "a chunk's number, version or size is not valid");
-    uint32_t crc = digest_crc32c(0, from->value.data, from->value.len);
-    if (digest_crc32c(crc, from->slots.data, from->slots.len) != from->crc32c) {
+    if (checksum(from) != from->crc32c) {
         snprintf(why, MESSAGE_WHY_BYTES, "chunk %u does not match its checksum", from->chunk);
         return ST_CORRUPT;
     }
@@ -96,7 +138,28 @@ static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct ne
                                .samples = from->samples,
                                .n_samples = from->n_samples,
                                .idle = from->idle,
-                               .n_idle = from->n_idle};
+                               .n_idle = from->n_idle,
+                               .is_bucket = from->rows > 0,
+                               .has_more = from->more,
+                               .n_rows = from->keys.len / sizeof(uint64_t),
+                               .keys = (const void *)from->keys.data,
+                               .steps = (const void *)from->steps.data};
+    return ST_OK;
+}
+
+/* Checks the keys of a bucket's part, and sets the cursor of the next request. */
+static enum status advance_cursor(const struct net_fetched *chunk, bool is_last,
+                                  struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+{
+    for (size_t i = 0; i < chunk->n_rows; i++) {
+        if (to->has_after && chunk->keys[i] <= to->after)
+            return message_invalid(why, "the keys of a bucket do not ascend");
+        to->has_after = true;
+        to->after = chunk->keys[i];
+    }
+    if (chunk->has_more && !is_last)
+        return message_invalid(why, "a FetchReply continues after a part of a bucket");
+    to->has_after = chunk->has_more;
     return ST_OK;
 }
 
@@ -110,16 +173,19 @@ static enum status receive_chunks(const Weir__V1__FetchReply *wire, struct messa
     }
     if (wire->n_chunks < 1 || wire->n_chunks > (size_t)to->n)
         return message_invalid(why, "the FetchReply has no chunks, or more than requested");
-    for (to->n_received = 0; st == ST_OK && (size_t)to->n_received < wire->n_chunks;
-         to->n_received++) {
+    to->n_received = 0;
+    for (size_t i = 0; st == ST_OK && i < wire->n_chunks; i++) {
         struct net_fetched chunk;
-        st = read_chunk(wire->chunks[to->n_received], &chunk, why);
-        if (st == ST_OK && chunk.chunk != to->chunk[to->n_received])
+        st = read_chunk(wire->chunks[i], &chunk, why);
+        if (st == ST_OK && chunk.chunk != to->chunk[i])
             st = message_invalid(why, "the FetchReply has other chunks than requested");
+        if (st == ST_OK)
+            st = advance_cursor(&chunk, i + 1 == wire->n_chunks, to, why);
         if (st == ST_OK) {
             snprintf(why, MESSAGE_WHY_BYTES, "a received chunk does not fit the request");
             st = to->receive(to->ctx, &chunk);
         }
+        to->n_received += st == ST_OK && !chunk.has_more;
     }
     return st;
 }

@@ -157,7 +157,7 @@ static enum status on_fetched(void *ctx, const struct net_fetched *c)
 {
     struct fetching *run = ctx;
     const struct shard_fetch_request *r = run->r;
-    if (job_in_lockstep(&r->plan->job) && c->version != r->plan->step)
+    if (c->is_bucket || (job_in_lockstep(&r->plan->job) && c->version != r->plan->step))
         return ST_PROTOCOL;
     const struct handover_copied copied = {.version = c->version,
                                            .value = c->value,
