@@ -133,15 +133,13 @@ static void find_mean(const struct optim_rows_step *step, const struct optim_run
         vector_scale(mean, mean, run->scale, run->n);
 }
 
-void optim_rows_run(const struct optim_rows_step *step, const struct optim_run *run)
+/* Updates a row by a gradient that is in an array. It is a function of its own, because the array
+ * would cost time in updates that do not need it. */
+static __attribute__((noinline)) void run_by_mean(const struct optim_rows_step *step,
+                                                  const struct optim_run *run)
 {
-    bool is_own_loop = step->kind == OPTIM_ROWS_ROWWISE_ADAGRAD || step->kind == OPTIM_ROWS_FTRL;
     float mean[OPTIM_ROWS_MAX_DIM];
     struct optim_run r = *run;
-    if (!is_own_loop && step->common.clip <= 0) {
-        optim_run(&step->common, run);
-        return;
-    }
     find_mean(step, run, mean);
     if (step->kind == OPTIM_ROWS_ROWWISE_ADAGRAD) {
         run_rowwise(step, run, mean);
@@ -153,4 +151,13 @@ void optim_rows_run(const struct optim_rows_step *step, const struct optim_run *
         r.weight = r.scale = 1;
         optim_run(&step->common, &r);
     }
+}
+
+void optim_rows_run(const struct optim_rows_step *step, const struct optim_run *run)
+{
+    bool is_own_loop = step->kind == OPTIM_ROWS_ROWWISE_ADAGRAD || step->kind == OPTIM_ROWS_FTRL;
+    if (is_own_loop || step->common.clip > 0)
+        run_by_mean(step, run);
+    else
+        optim_run(&step->common, run);
 }
