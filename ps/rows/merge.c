@@ -32,6 +32,7 @@ struct merge {
     uint64_t *keys;
     uint32_t *first;              /* first part of each key, and the number of parts */
     struct row **rows, **pending; /* entries of each key in memory */
+    float *sum;                   /* dim floats: sum of a key with several gradients */
     uint64_t needed_rows;
 };
 
@@ -46,7 +47,8 @@ enum status merge_create(int n_members, int dim, struct merge **out)
     m->kept = calloc(n, sizeof *m->kept);
     m->inputs = calloc(n, sizeof *m->inputs);
     m->heap = calloc(n, sizeof *m->heap);
-    if (!m->kept || !m->inputs || !m->heap) {
+    m->sum = calloc(m->dim, sizeof *m->sum);
+    if (!m->kept || !m->inputs || !m->heap || !m->sum) {
         merge_destroy(m);
         return ST_NOMEM;
     }
@@ -79,6 +81,7 @@ void merge_destroy(struct merge *m)
     free(m->kept);
     free(m->inputs);
     free(m->heap);
+    free(m->sum);
     free(m);
 }
 
@@ -191,7 +194,7 @@ static const char *gradient_of(const struct merge *m, const struct part *part)
 static void update_row(const struct merge *m, const struct optim_rows_step *step, size_t i,
                        struct row *row, float scale)
 {
-    float sum[OPTIM_ROWS_MAX_DIM];
+    float *sum = m->sum;
     const struct part *part = m->parts + m->first[i], *last = m->parts + m->first[i + 1] - 1;
     const float *others = part < last ? sum : NULL;
     if (part < last) {
