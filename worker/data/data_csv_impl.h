@@ -76,9 +76,11 @@ int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, si
  * ended. */
 static inline const char *data_csv_next_name(const char **list, size_t *n)
 {
-    const char *name = *list;
-    *n = strcspn(name, "\n");
-    *list = name[*n] ? name + *n + 1 : NULL;
+    const char *name = *list, *end = name;
+    while (*end && *end != '\n') /* AddressSanitizer makes strcspn read the whole list */
+        end++;
+    *n = (size_t)(end - name);
+    *list = *end ? end + 1 : NULL;
     return name;
 }
 /* Compares the names with those of the training file. If several columns had the same name in

@@ -63,9 +63,10 @@ enum status data_words_create(const char *given, struct data_words **out)
     if (!w)
         return ST_NOMEM;
     w->collects = !given;
-    for (const char *at = given, *end; at && *at; at = *end ? end + 1 : end) {
-        end = strchr(at, '\n');
-        end = end ? end : at + strlen(at);
+    const char *last = given ? given + strlen(given) : NULL;
+    for (const char *at = given, *end; at != last; at = end + (end != last)) {
+        end = memchr(at, '\n', (size_t)(last - at));
+        end = end ? end : last;
         size_t n = (size_t)(end - at);
         TRY(insert(w, place_of(w, at, n), at, n));
     }
