@@ -21,16 +21,16 @@ struct mark {
 struct progress {
     struct progress_config cfg;
     bool is_bar;
-    struct mark start; /* start of training */
-    struct mark warm;  /* end of the steps that the speed excludes; images = 0: not reached yet */
-    struct mark line;  /* the last log line, or the start */
+    struct mark start;         /* start of training */
+    struct mark line;          /* the last log line, or the start */
     _Atomic int64_t waited_ns; /* total time of waits for other programs that have ended */
     /* the log line of the job's last step is written; steps that are still in flight get no line */
     int said_last;
 
-    pthread_mutex_t lock;     /* guards the fields below */
-    int64_t step_ns;          /* time at which the last step ended, or training began */
-    int64_t wait_ns;          /* start of the current wait; 0: none */
+    pthread_mutex_t lock; /* guards the fields below; only progress_update changes `warm` */
+    struct mark warm; /* end of the steps that the speed excludes; images = 0: not reached yet */
+    int64_t step_ns;  /* time at which the last step ended, or training began */
+    int64_t wait_ns;  /* start of the current wait; 0: none */
     struct progress_point at; /* values of the last update; at first: the first step, no images */
     int shows_wait;           /* true: the bar shows a wait */
     struct bar bar;
@@ -193,9 +193,9 @@ void progress_update(struct progress *p, const struct progress_point *at)
     pthread_mutex_lock(&p->lock);
     end_wait(p);
     p->step_ns = clock_now_ns();
-    pthread_mutex_unlock(&p->lock);
     if (p->warm.images == 0 && p->cfg.warm_up_images > 0 && at->images >= p->cfg.warm_up_images)
         p->warm = mark_now(p, at->images);
+    pthread_mutex_unlock(&p->lock);
     if (p->is_bar) {
         pthread_mutex_lock(&p->lock);
         p->at = *at;
