@@ -7,10 +7,13 @@ import harness
 
 
 class Relay:
-    """Listens at one address and forwards each connection to another; can cut all of them."""
+    """Listens at one address and forwards each connection to another; can cut all of them. While
+    `open` is clear, it forwards nothing; what it has received is lost if it is cut then."""
 
     def __init__(self, to, at=(harness.LOOPBACK, 0)):
         self.to, self.pairs, self.lock = to, [], threading.Lock()
+        self.open = threading.Event()
+        self.open.set()
         self.listener = socket.create_server(at)
         self.address = "%s:%d" % self.listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -27,10 +30,10 @@ class Relay:
             for a, b in ((client, server), (server, client)):
                 threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
 
-    @staticmethod
-    def _carry(a, b):
+    def _carry(self, a, b):
         try:
             while data := a.recv(1 << 16):
+                self.open.wait()
                 b.sendall(data)
         except OSError:
             pass

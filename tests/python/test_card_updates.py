@@ -10,6 +10,7 @@ import ckpt_folder
 import fake_gpus
 import harness
 import samples
+from relay import Relay
 
 ON = "--gpu_tuning=auto,updates"
 UPDATES = r"cuda:0 updates the parameters itself from step %s on, and compares"
@@ -108,6 +109,34 @@ class CardUpdates(fake_gpus.Machine):
             job.start_worker(0, env=self.env())
             job.finish(120, want["parameters_sha256"])
             self.assertRegex(job.workers[0].output(), UPDATES % r"[1-9]\d*")
+
+    def test_lost_pushes_to_one_server_lose_no_bits(self):
+        """The pushes to one of three servers are lost together with the worker, which has run
+        ahead. The other servers have not counted the step after the one that is lost. (The worker
+        needs the answers to two chunks before it pushes the first, so with two servers it would
+        wait in any case.)"""
+        flags = ["--optimizer=sgd", "--chunk_bytes=20000", "--shared_memory=off"]
+        want, _ = self.run_job(*flags, n_ps=3)
+        for lost in range(3):
+            job = self.card_job(ON, *flags, n_ps=3)
+            inner = harness.free_ports(1)[0]
+            relay = Relay((harness.LOOPBACK, inner))
+            self.addCleanup(relay.close)
+            job.ps_hosts[lost] = relay.address
+            job.start_ps(lost, "--bind=%s:%d" % (harness.LOOPBACK, inner))
+            for i in {0, 1, 2} - {lost}:
+                job.start_ps(i)
+            job.hold(8)
+            job.start_worker(0, env=self.env())
+            job.workers[0].wait_line("training step 4 done")
+            relay.open.clear()
+            job.gate.open()
+            harness.wait_still(job.workers[0])
+            job.workers[0].kill()
+            relay.cut()
+            relay.open.set()
+            job.start_worker(0, env=self.env())
+            job.finish(120, want["parameters_sha256"])
 
     def test_second_worker_joins_and_leaves(self):
         """The servers' version counts while there are two workers, and afterwards the card's
