@@ -277,13 +277,9 @@ static void note_counted(struct ps_region *r, int64_t step)
 /* Notes the step and the generation of the parent that receive the chunk's change. */
 static void note_given(const struct ps_region *r, struct piece *p)
 {
-    if (p->given < 0 || p->given == r->step) {
-        p->given = r->step;
-        p->given_in = r->generation;
-    } else {
-        p->rest = r->step;
-        p->rest_in = r->generation;
-    }
+    bool is_first = p->given < 0 || p->given == r->step;
+    *(is_first ? &p->given : &p->rest) = r->step;
+    *(is_first ? &p->given_in : &p->rest_in) = r->generation;
 }
 
 /* Contributes to the parent's present step. *rebased is set if a generation of the parent ended
@@ -395,6 +391,14 @@ static void contribute_lost(struct ps_region *r, int chunk)
     p->given = -1;
 }
 
+/* Returns true if the parent is at `step` again, and lacks a contribution that it had counted for
+ * this version: it has returned to a checkpoint of an older generation. */
+static bool lacks_earlier(const struct ps_region *r, const struct piece *p, int64_t step)
+{
+    return r->step == step && p->given >= 0 && p->given < step &&
+           !is_kept(r, p->given, p->given_in);
+}
+
 /* Marks lost contributions, so that they are contributed again. */
 static void forget_lost(struct ps_region *r)
 {
@@ -418,9 +422,10 @@ static enum status return_to_parent(struct ps_region *r, int *again)
         /* without region_hold() the region might reach its end at the same time */
         TRY(region_hold(r));
     *again = r->step <= step || is_short(r);
-    for (int i = 0; i < r->chunks->n_chunks && r->step <= step; i++)
-        contribute_lost(r, i);
-    if (r->step > step)
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        if (r->step < step || lacks_earlier(r, &r->pieces[i], step))
+            contribute_lost(r, i);
+    if (r->step >= step)
         forget_lost(r);
     if (r->step > step && !counted) {
         net_exchange_restore_unsent(r->x, step);
@@ -493,7 +498,7 @@ static enum status finish_ended(struct ps_region *r)
             float *change = r->change + r->chunks->chunks[i].first;
             int brings = has_turn(r, i, step) && r->pieces[i].given < 0;
             if (brings)
-                r->pieces[i].given = step;
+                note_given(r, &r->pieces[i]);
             subtract_base(r, i, change);
             st = net_exchange_push(r->x, i, step, change, brings ? r->weight : 0);
         }
