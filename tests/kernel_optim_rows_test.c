@@ -231,6 +231,11 @@ static void test_config_refuses_settings_that_need_all_rows(void **state)
     REFUSED(l1, -1);
     REFUSED(l2, NAN);
     REFUSED(ftrl_beta, -0.5f);
+    optim_rows_defaults(OPTIM_ROWS_FTRL, &good);
+    assert_int_equal(optim_rows_check(&good), ST_OK);
+    REFUSED(common.warmup_steps, 10);
+    good.common.total_steps = 100;
+    REFUSED(common.schedule, SCHEDULE_COSINE);
 }
 
 int main(void)

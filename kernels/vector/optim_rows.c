@@ -59,6 +59,12 @@ enum status optim_rows_check(const struct optim_rows_config *cfg)
     TRY(check_limit("ftrl_beta", cfg->ftrl_beta, false));
     TRY(check_limit("l1", cfg->l1, false));
     TRY(check_limit("l2", cfg->l2, false));
+    if (cfg->kind == OPTIM_ROWS_FTRL &&
+        (cfg->common.schedule != SCHEDULE_CONSTANT || cfg->common.warmup_steps > 0)) {
+        LOG_E(
+            "optimizer of a table: ftrl needs a constant learning rate, since it computes a row from the sums of all steps; remove the schedule and the warm-up");
+        return ST_INVALID;
+    }
 done:
     return st;
 }

@@ -15,7 +15,9 @@ enum optim_rows_kind {
     /* torch.optim.SparseAdam: its step number is the number of the version that the update makes,
      * and epsilon is added to the root before the correction of the bias */
     OPTIM_ROWS_ADAM,
-    OPTIM_ROWS_FTRL, /* FTRL-Proximal of McMahan et al. 2013; its values should begin with zeros */
+    /* FTRL-Proximal of McMahan et al. 2013; its values should begin with zeros, and its learning
+     * rate is constant */
+    OPTIM_ROWS_FTRL,
     OPTIM_ROWS_N_KINDS
 };
 /* order of the enum */
