@@ -177,15 +177,12 @@ struct row *limits_row(struct bucket *b, const struct limits_step *s, size_t i)
 static void sweep_table(struct bucket *b, struct row_table *t, uint32_t *cursor, uint64_t oldest)
 {
     uint32_t part = t->n_made / SWEEP_PART;
-    for (part = part > SWEEP_LEAST ? part : SWEEP_LEAST; part > 0; part--) {
-        struct row *row = row_table_next(t, cursor);
-        if (!row) {
-            *cursor = 0;
-            return;
-        }
+    uint32_t end = *cursor + (part > SWEEP_LEAST ? part : SWEEP_LEAST);
+    for (struct row *row; (row = row_table_next_before(t, end, cursor));)
         if (bucket_is_expired(&b->config, row->step, oldest))
             row_table_remove(t, row);
-    }
+    if (*cursor >= t->n_made)
+        *cursor = 0;
 }
 
 void limits_sweep(struct bucket *b)

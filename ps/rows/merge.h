@@ -10,10 +10,10 @@
 #define PS_ROWS_MERGE_H
 #include "ps/rows/bucket.h"
 
-struct merge_input { /* a contribution, whose keys bucket_check_keys has checked */
-    size_t n;        /* number of keys; at most 4 million */
-    float weight;    /* if it is 0, the keys have no effect */
-    const void *keys;
+struct merge_input {       /* a contribution, whose keys bucket_check_keys has checked */
+    size_t n;              /* number of keys; at most 4 million */
+    float weight;          /* if it is 0, the keys have no effect */
+    const void *keys;      /* no other process can write here, as it could in shared memory */
     const void *gradients; /* n * dim floats; keys and gradients may have any alignment */
 };
 

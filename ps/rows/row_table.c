@@ -203,14 +203,19 @@ void row_table_remove(struct row_table *t, struct row *row)
     t->n--;
 }
 
-struct row *row_table_next(const struct row_table *t, uint32_t *cursor)
+struct row *row_table_next_before(const struct row_table *t, uint32_t end, uint32_t *cursor)
 {
-    while (*cursor < t->n_made) {
+    while (*cursor < t->n_made && *cursor < end) {
         struct row *row = row_at(t, (*cursor)++);
         if (row->step != ROW_ABSENT)
             return row;
     }
     return NULL;
+}
+
+struct row *row_table_next(const struct row_table *t, uint32_t *cursor)
+{
+    return row_table_next_before(t, t->n_made, cursor);
 }
 
 size_t row_table_bytes(const struct row_table *t)

@@ -55,6 +55,8 @@ void row_table_remove(struct row_table *t, struct row *row);
 /* Returns the next row, in the order of memory, and NULL after the last one. *cursor begins with
  * 0. The caller may remove the row that it received last. */
 struct row *row_table_next(const struct row_table *t, uint32_t *cursor);
+/* Does the same as row_table_next, but also returns NULL if *cursor has reached `end`. */
+struct row *row_table_next_before(const struct row_table *t, uint32_t end, uint32_t *cursor);
 /* Returns the bytes that the table has allocated. */
 size_t row_table_bytes(const struct row_table *t);
 
