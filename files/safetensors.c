@@ -133,6 +133,11 @@ static enum status note_all(struct safetensors_writer *w)
     enum status st = ST_OK;
     for (int i = 0; i < w->content.n_tensors && st == ST_OK; i++) {
         const struct safetensors_tensor *t = &w->content.tensors[i];
+        if (!t->data) {
+            LOG_E("%s: its tensors need a regular file, because they are not in memory together",
+                  w->file.path);
+            return ST_UNSUPPORTED;
+        }
         st =
             note_tensor(w, &t->shape, digest_crc32c(0, t->data, tensor_bytes(t->dtype, &t->shape)));
     }

@@ -8,6 +8,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -293,6 +294,23 @@ static void fifo_receives_the_same_bytes(void **state)
     unlink(path);
 }
 
+/* Tensors that are added one by one cannot precede the header of a file in place. */
+static void fifo_needs_all_tensors_in_memory(void **state)
+{
+    char fifo[64];
+    const struct safetensors_tensor absent = {.name = "rows", .shape = {1, {8}}};
+    const struct safetensors_content content = {.tensors = &absent, .n_tensors = 1};
+    struct safetensors_writer *w = NULL;
+    snprintf(fifo, sizeof fifo, "%s/fifo", (char *)*state);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    int reader = open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    assert_int_equal(safetensors_begin(fifo, &content, &w), ST_UNSUPPORTED);
+    assert_null(w);
+    close(reader);
+    unlink(fifo);
+}
+
 /* Names of classes are part of the metadata and may contain any characters. */
 static void texts_may_have_brackets(void **state)
 {
@@ -412,6 +430,7 @@ int main(int argc, char **argv)
         return write_mixed(argv[2], NULL) == ST_OK ? 0 : 1;
     return RUN_EACH(setup, teardown, file_has_the_layout, written_file_is_read_back,
                     tensors_are_added_one_by_one, large_file_gets_its_header_last,
-                    fifo_receives_the_same_bytes, texts_may_have_brackets, damaged_byte_is_found,
-                    false_headers_are_refused, failures_name_the_file_and_leave_nothing);
+                    fifo_receives_the_same_bytes, fifo_needs_all_tensors_in_memory,
+                    texts_may_have_brackets, damaged_byte_is_found, false_headers_are_refused,
+                    failures_name_the_file_and_leave_nothing);
 }
