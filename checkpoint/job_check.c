@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "files/json_text.h"
 #include "net/wire/job_steps.h"
+#include "net/wire/tables.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -417,14 +418,33 @@ static bool data_may_differ(const struct job_data *had, const struct job_data *h
     return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
 }
 
+/* Makes the table of chunks that the checkpoint's parameters and tables have in the present job.
+ * The bounds of a table may be raised after a job has ended because of them. */
+static enum status adapt_chunks(const struct chunks *had, const struct chunks *has,
+                                struct chunks **out)
+{
+    struct chunks *c = NULL;
+    enum status st = chunks_create(had->params, had->n_params, has->chunk_bytes, &c);
+    if (st == ST_OK)
+        st = tables_add(c, had->tables, had->n_tables);
+    for (int i = 0; st == ST_OK && i < c->n_tables && i < has->n_tables; i++) {
+        c->tables[i].max_rows = has->tables[i].max_rows;
+        c->tables[i].step_rows = has->tables[i].step_rows;
+    }
+    if (st != ST_OK)
+        chunks_destroy(c);
+    else
+        *out = c;
+    return st;
+}
+
 enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                                           const struct net_join *join, char *why, size_t why_bytes)
 {
     char what[440], said[440];
     struct chunks *chunks = NULL;
     struct net_job job = adapt_job(m, &join->job);
-    enum status st =
-        chunks_create(m->chunks->params, m->chunks->n_params, join->chunks->chunk_bytes, &chunks);
+    enum status st = adapt_chunks(m->chunks, join->chunks, &chunks);
     snprintf(what, sizeof what, "%s", status_text(st));
     if (st == ST_OK)
         st = checkpoint_job_check(&job, chunks, join, what, sizeof what);

@@ -121,7 +121,7 @@ enum status checkpoint_manifest_digest(const struct net_job *job, const struct c
         json_pack("{s:o, s:o, s:I, s:s}", "parameters", params_to_json(chunks), "optimizer",
                   optimizer_to_json(&job->optim), "seed", (json_int_t)job->seed, "sync_mode",
                   job_sync_mode_name(job->sync_mode));
-    bool ok = what && manifest_tables_add(what, chunks);
+    bool ok = what && manifest_tables_add(what, chunks, false);
     char *text = ok ? json_dumps(what, JSON_COMPACT) : NULL;
     if (!text)
         goto done;
@@ -177,7 +177,7 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
     if (root && m->trained_on) /* a text that is not UTF-8 is left out: json_string() fails */
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
-    if (!root || (manifest_tables_add(root, m->chunks) &&
+    if (!root || (manifest_tables_add(root, m->chunks, true) &&
                   (!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))
         return root;

@@ -2,7 +2,7 @@
 #include "checkpoint/manifest_tables.h"
 #include <stdlib.h>
 
-bool manifest_tables_add(json_t *root, const struct chunks *chunks)
+bool manifest_tables_add(json_t *root, const struct chunks *chunks, bool bounds)
 {
     if (chunks->n_tables == 0)
         return true;
@@ -10,10 +10,12 @@ bool manifest_tables_add(json_t *root, const struct chunks *chunks)
     bool ok = list != NULL;
     for (int i = 0; i < chunks->n_tables && ok; i++) {
         const struct net_table *t = &chunks->tables[i];
-        ok = json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:I, s:I}", "name", t->name,
-                                                   "dim", t->dim, "buckets", t->n_buckets,
-                                                   "max_rows", (json_int_t)t->max_rows, "step_rows",
-                                                   (json_int_t)t->step_rows)) == 0;
+        json_t *o =
+            json_pack("{s:s, s:i, s:i}", "name", t->name, "dim", t->dim, "buckets", t->n_buckets);
+        if (bounds)
+            ok = json_object_set_new(o, "max_rows", json_integer((json_int_t)t->max_rows)) == 0 &&
+                 json_object_set_new(o, "step_rows", json_integer((json_int_t)t->step_rows)) == 0;
+        ok = json_array_append_new(list, o) == 0 && ok;
     }
     return json_object_set_new(root, "tables", list) == 0 && ok;
 }

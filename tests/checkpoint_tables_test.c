@@ -471,6 +471,20 @@ static void other_tables_are_another_job(void **state)
     chunks_destroy(other);
 }
 
+/* A job that was full resumes with a higher bound. */
+static void bounds_of_a_table_may_change(void **state)
+{
+    struct chunks *other;
+    char here[65], there[65];
+    make_chunks(4096, "ads", &other);
+    other->tables[0].max_rows *= 2;
+    other->tables[0].step_rows /= 2;
+    assert_int_equal(checkpoint_manifest_digest(&job, chunks, here), ST_OK);
+    assert_int_equal(checkpoint_manifest_digest(&job, other, there), ST_OK);
+    assert_string_equal(here, there);
+    chunks_destroy(other);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0) {
@@ -485,5 +499,6 @@ int main(int argc, char **argv)
     return RUN_EACH(setup, teardown, buckets_keep_their_bits, other_slots_are_refused,
                     bad_rows_are_refused, buckets_occur_exactly_once, false_tensors_are_refused,
                     bound_of_rows_holds, altered_row_is_found, rows_that_diverged_are_not_written,
-                    part_holds_its_buckets, other_tables_are_another_job);
+                    part_holds_its_buckets, other_tables_are_another_job,
+                    bounds_of_a_table_may_change);
 }

@@ -1,6 +1,7 @@
 /* tests/ps_match_test.c - checks of a joiner's job: the refusal names the first difference. */
 #include "checkpoint/job_check.h"
 #include "net/wire/job_steps.h"
+#include "net/wire/tables.h"
 #include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,6 +293,39 @@ static void restored(const struct checkpoint_manifest *m, const struct net_join 
         fail_msg("'%s' lacks '%s'", why, part);
 }
 
+static struct chunks *with_table(int dim, int64_t max_rows)
+{
+    const struct net_table ads = {
+        .name = "ads", .dim = dim, .n_buckets = 8, .max_rows = max_rows, .step_rows = 100};
+    struct chunks *c;
+    assert_int_equal(chunks_copy(chunks, &c), ST_OK);
+    assert_int_equal(tables_add(c, &ads, 1), ST_OK);
+    return c;
+}
+
+static void tables_of_a_checkpoint_are_compared(void **state)
+{
+    struct chunks *had = with_table(16, 1000), *wide = with_table(32, 1000),
+                  *more = with_table(16, 2000);
+    struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = had};
+    struct net_join j = join_of();
+    m.progress.known = 1;
+    j.chunks = had;
+    restored(&m, &j, NULL);
+    j.chunks = more;
+    restored(&m, &j, NULL); /* the bound may change */
+    j.chunks = wide;
+    restored(&m, &j, "table 'ads': dim 16");
+    j.chunks = chunks;
+    restored(&m, &j, "table 0 'ads'");
+    m.chunks = chunks;
+    j.chunks = had;
+    restored(&m, &j, "table 0 'ads'");
+    chunks_destroy(had);
+    chunks_destroy(wide);
+    chunks_destroy(more);
+}
+
 /* A checkpoint records the data of one worker alone. */
 static void data_of_each_worker_are_not_compared(void **state)
 {
@@ -403,7 +437,7 @@ int main(void)
         default_rate_of_async_may_differ, first_difference_is_named,
         close_numbers_and_lists_are_distinguished, fields_omitted_by_a_joiner_are_not_compared,
         different_models_are_refused, first_join_is_checked_against_the_checkpoint,
-        data_of_each_worker_are_not_compared, early_end_does_not_refuse_the_original_steps,
-        same_epochs_of_own_data_follow_the_job, outer_optimizer_follows_the_job_with_its_steps,
-        validation_data_must_match);
+        tables_of_a_checkpoint_are_compared, data_of_each_worker_are_not_compared,
+        early_end_does_not_refuse_the_original_steps, same_epochs_of_own_data_follow_the_job,
+        outer_optimizer_follows_the_job_with_its_steps, validation_data_must_match);
 }

@@ -74,7 +74,7 @@ def read(path: str) -> Checkpoint:
         return _read_files(path, manifest)
     except OSError as e:
         raise Error("checkpoint %s: %s: %s" % (path, e.filename, e.strerror)) from None
-    except (KeyError, ValueError, TypeError, struct.error) as e:
+    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as e:
         raise Error("checkpoint %s is damaged, or no checkpoint: %r" % (path, e)) from None
 
 

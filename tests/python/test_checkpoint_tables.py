@@ -74,5 +74,18 @@ class CheckpointTables(unittest.TestCase):
         with self.assertRaisesRegex(weir.Error, "damaged.*ads"):
             checkpoint.read(self.folder)
 
+    def test_wrong_kinds_of_values_are_refused(self):
+        manifest = checkpoint.newest(self.folder)
+        with open(manifest, encoding="utf-8") as f:
+            good = f.read()
+        for field, value in (("buckets", 0), ("buckets", "8"), ("name", None)):
+            content = json.loads(good)
+            content["tables"][0][field] = value
+            with open(manifest, "w", encoding="utf-8") as f:
+                json.dump(content, f)
+            with self.subTest(field=field, value=value), \
+                    self.assertRaisesRegex(weir.Error, "is damaged"):
+                checkpoint.read(self.folder)
+
 
 harness.main(__name__)
