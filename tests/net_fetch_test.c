@@ -343,6 +343,13 @@ static enum status receive_rows(void *ctx, const struct net_fetched *c)
     return ST_OK;
 }
 
+static void set_buckets(bool has_buckets)
+{
+    pthread_mutex_lock(&f.lock);
+    f.has_buckets = has_buckets;
+    pthread_mutex_unlock(&f.lock);
+}
+
 static void bucket_arrives_in_parts(void **state)
 {
     static int list[] = {0, 1, 2, 3};
@@ -350,7 +357,7 @@ static void bucket_arrives_in_parts(void **state)
     struct rows_received got = {0};
     struct fetch_client *client;
     char why[CONTROL_TEXT_BYTES];
-    f.has_buckets = true;
+    set_buckets(true);
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(fetch_client_run(client, &request, LONG_MS, receive_rows, &got, why), ST_OK);
     assert_int_equal(got.n_rows, N_ROWS);
@@ -358,7 +365,7 @@ static void bucket_arrives_in_parts(void **state)
     assert_int_equal(got.n_empty, 1);
     assert_int_equal(got.n_dense, 2);
     fetch_client_destroy(client);
-    f.has_buckets = false;
+    set_buckets(false);
 }
 
 static enum status count_rows(void *ctx, const struct net_fetched *c)
