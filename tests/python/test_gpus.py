@@ -24,7 +24,8 @@ class Gpus(fake_gpus.Machine):
     def test_idle_gpu_of_eight_chosen(self):
         self.machine(card(0, "total=400 used=390 procs=5"), *machine_of(8)[1:])
         gpu = self.train("gpu")
-        self.assertIn("tower 0: GPU 0 (NVIDIA H200, %s, 0000:3b:00.0), 20 of the 20 samples; CUDA"
+        self.assertIn("tower 0: GPU 0 (NVIDIA H200, %s, 0000:3b:00.0), 20 of the 20 samples of a "
+                      "batch; CUDA"
                       % uuid(1), gpu[2])
         self.assertNotIn("tower 1", gpu[2])
         self.assertEqual(gpu[0]["towers"], [{"device_type": "GPU", "samples": 20, "number": 0,
@@ -49,7 +50,8 @@ class Gpus(fake_gpus.Machine):
         self.assertEqual([(t["device_type"], t["samples"]) for t in mixed[0]["towers"]],
                          [("GPU", 4), ("GPU", 4), ("GPU", 4), ("GPU", 5), ("CPU", 1), ("CPU", 2)])
         self.assertEqual([t["number"] for t in mixed[0]["towers"][:4]], [0, 0, 1, 1])
-        self.assertRegex(mixed[2], r"tower 5: CPU, 1 thread, 2 of the 20 samples; oneDNN")
+        self.assertRegex(mixed[2],
+                         r"tower 5: CPU, 1 thread, 2 of the 20 samples of a batch; oneDNN")
         self.compare(mixed, self.train("cpu", "--gpus=none"))
         even = self.train("even", "--gpus=0", "--towers=1")
         self.assertEqual([t["samples"] for t in even[0]["towers"]], [10, 10])
