@@ -407,7 +407,7 @@ def report(args, figures):
         if name in median:
             print("\ntarget: at least %.1f %s: %.2f" %
                   (wanted, what, median["weir"] / median[name]))
-    print("\ntarget: with a server at least 0.60 of without: %.2f" %
+    print("\ntarget: with a server at least 0.80 of without: %.2f" %
           (median["ps1"] / median["weir"]))
     return median
 
