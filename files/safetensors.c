@@ -2,7 +2,8 @@
  * contains their checksums. So the writer first writes a header with the bounds of all shapes and
  * with checksums of zeros, and then the data, which are read once. The final header is at most as
  * long, because a checksum has always 8 digits. Spaces fill it up to the same length, and it
- * replaces the first one. */
+ * replaces the first one. If all data are in memory and small, or the file is a pipe, the first
+ * header is complete. */
 #include "files/safetensors.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -21,7 +22,8 @@ struct safetensors_writer {
     json_t *root, *metadata;
     size_t header_bytes; /* including the length before the JSON */
     uint32_t header_crc;
-    uint64_t at; /* offset of the next tensor's data */
+    bool is_noted; /* the first header is complete */
+    uint64_t at;   /* offset of the next tensor's data */
     int n_added;
 };
 
@@ -145,8 +147,18 @@ static enum status note_all(struct safetensors_writer *w)
     return st;
 }
 
-enum status safetensors_begin(const char *path, const struct safetensors_content *content,
-                              struct safetensors_writer **out)
+/* Returns true if it costs less to read the data twice than to write the header twice. */
+static bool is_small(const struct safetensors_content *content)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < content->n_tensors; i++)
+        bytes += tensor_bytes(content->tensors[i].dtype, &content->tensors[i].shape);
+    return bytes <= PIECE_BYTES;
+}
+
+/* Begins the file. notes: `content` has all data, and the first header contains their checksums. */
+static enum status begin(const char *path, const struct safetensors_content *content, bool notes,
+                         struct safetensors_writer **out)
 {
     if (htole32(1) != 1) {
         LOG_E("%s: cannot write a safetensors file on a big-endian machine", path);
@@ -168,7 +180,8 @@ enum status safetensors_begin(const char *path, const struct safetensors_content
               path);
         TRY(ST_NOMEM);
     }
-    if (w->file.in_place)
+    w->is_noted = w->file.in_place || notes;
+    if (w->is_noted)
         TRY(note_all(w));
     TRY(write_header(w));
     *out = w;
@@ -176,6 +189,12 @@ enum status safetensors_begin(const char *path, const struct safetensors_content
 done:
     safetensors_end(w);
     return st;
+}
+
+enum status safetensors_begin(const char *path, const struct safetensors_content *content,
+                              struct safetensors_writer **out)
+{
+    return begin(path, content, false, out);
 }
 
 enum status safetensors_add(struct safetensors_writer *w, const struct shape *shape,
@@ -190,12 +209,12 @@ enum status safetensors_add(struct safetensors_writer *w, const struct shape *sh
         CHECK(shape->dim[i] >= 0 && shape->dim[i] <= t->shape.dim[i]);
     for (size_t n, left = tensor_bytes(t->dtype, shape); left > 0; left -= n, p += n) {
         n = left < PIECE_BYTES ? left : PIECE_BYTES;
-        crc = digest_crc32c(crc, p, n);
+        crc = w->is_noted ? 0 : digest_crc32c(crc, p, n);
         enum status st = durable_write(&w->file, p, n);
         if (st != ST_OK)
             return st;
     }
-    if (!w->file.in_place)
+    if (!w->is_noted)
         return note_tensor(w, shape, crc);
     w->n_added++;
     return ST_OK;
@@ -205,7 +224,7 @@ enum status safetensors_commit(struct safetensors_writer *w, struct safetensors_
 {
     enum status st = ST_OK;
     CHECK(w->n_added == w->content.n_tensors);
-    if (!w->file.in_place)
+    if (!w->is_noted)
         TRY(write_header(w));
     TRY(durable_commit(&w->file));
     if (out)
@@ -228,7 +247,7 @@ enum status safetensors_write(const char *path, const struct safetensors_content
                               struct safetensors_written *out)
 {
     struct safetensors_writer *w;
-    enum status st = safetensors_begin(path, content, &w);
+    enum status st = begin(path, content, is_small(content), &w);
     if (st != ST_OK)
         return st;
     for (int i = 0; i < content->n_tensors; i++)
