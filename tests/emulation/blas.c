@@ -196,7 +196,7 @@ struct lt_algo { /* case for which the algorithm was proposed */
 };
 
 static enum emulation_lt lt_refuses;
-static int lt_done[2]; /* numbers of products: with a bias, with a bias gradient */
+static int lt_done[2]; /* number of products so far with a bias; with a bias gradient */
 
 void emulation_lt_refuse(enum emulation_lt what)
 {
@@ -216,7 +216,8 @@ static void *lt_of(const void *opaque, int what)
     return (void *)(uintptr_t)opaque;
 }
 
-/* Copies `ours` to the caller's opaque memory, which has `size` bytes and needs `room`. */
+/* Copies `ours` to the caller's opaque memory, which has `size` bytes and must have at least
+ * `room`. */
 static cublasStatus_t lt_init(void *opaque, size_t room, size_t size, const void *ours,
                               size_t bytes)
 {
@@ -293,8 +294,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
 
 /* ---- cuBLASLt: products ---- */
 
-/* Checks the descriptors and describes the product. *algo: case of the product, without a
- * workspace. */
+/* Checks the descriptors and describes the product. *algo becomes the case for which an algorithm
+ * can be proposed, without its workspace. */
 static cublasStatus_t lt_describe(const struct lt_desc *d, const struct lt_layout *const matrix[4],
                                   struct lt_algo *algo)
 {
@@ -368,7 +369,8 @@ static cublasStatus_t lt_check(const struct gemm_call *call, const struct lt_alg
 {
     const void *at[] = {call->a, call->b, call->c, call->work};
     for (int i = 0; i < 4; i++)
-        if ((uintptr_t)at[i] % MAX_ALIGN != 0) /* the alignment of the default preference */
+        /* cuBLASLt assumes this alignment, because the caller's preference states no other */
+        if ((uintptr_t)at[i] % MAX_ALIGN != 0)
             return CUBLAS_STATUS_INVALID_VALUE;
     if (bias == NULL || (uintptr_t)bias % (uintptr_t)algo->align_bias != 0 ||
         call->work_bytes < algo->work_bytes)

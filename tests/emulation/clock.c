@@ -1,5 +1,7 @@
-/* tests/emulation/clock.c - see the header. A copy uses the first gap of its engine that is long
- * enough, because work that is queued later may begin earlier. */
+/* tests/emulation/clock.c - see the header. A copy gets the first interval that is long enough in
+ * which its copy engine is idle. This need not be after the engine's last queued copy: that copy
+ * may begin late, because its stream waits for other work, and in that time an engine of a real
+ * card carries out copies of other streams. */
 #include "tests/emulation/clock.h"
 #include "tests/emulation/runtime.h"
 #include <pthread.h>
@@ -7,7 +9,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
-static struct emulation_clock clock_of;                  /* call_us of a clock that is off: 0 */
+static struct emulation_clock clock_of;                  /* while the time is off, call_us is 0 */
 static struct emulation_span *spans;
 static int n_spans, cap_spans;
 static int *n_used; /* [clock_of.n_costs] launches that had this line's duration */

@@ -1,10 +1,13 @@
 /* tests/emulation/dnn.c - the functions of cuDNN that the backend calls, by their definitions in
  * plain loops; batch norm: dnn_norm.c. They are strict where the real functions are vague:
  * arguments must be device memory of the descriptors' sizes, the requested part of a workspace is
- * overwritten with NaN, and the algorithm and its math must be a proposed pair. A descriptor counts
- * as it is at the time of the call, not when the work is done. WEIR_EMULATED_CONV=fails: the
- * fastest proposal, whose workspace is known, fails when it runs, as some of cuDNN's do; none: no
- * proposal is usable; untimed: no algorithm can be timed. */
+ * overwritten with NaN, and the algorithm and its math must be a proposed pair. Work uses a
+ * descriptor as it was at the time of the call, even if the caller changes it before the work is
+ * done.
+ *
+ * WEIR_EMULATED_CONV selects a fault. "fails": the fastest proposal has a known workspace, but
+ * fails when it runs, as some proposals of cuDNN do. "none": no proposal is usable. "untimed": no
+ * algorithm can be timed. */
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/streams.h"
@@ -176,8 +179,9 @@ static const struct proposal {
 };
 enum { N_PROPOSALS = sizeof proposals / sizeof *proposals };
 
-/* Algorithms in the order of their timed speed, fastest first, which is not the order of the
- * proposals. An algorithm that cannot run is not at the end of this list; in cuDNN's it is. */
+/* Algorithms in the order of their timed speed, fastest first. This is not the order of the
+ * proposals. Algorithms that cannot run are anywhere in this list, whereas cuDNN's own list has
+ * them at its end. */
 static const struct proposal timed[] = {
     {ALGO_FAILS, CUDNN_DEFAULT_MATH},   {ALGO_HALF, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION},
     {ALGO_FIXED, CUDNN_TENSOR_OP_MATH}, {ALGO_FIXED, CUDNN_DEFAULT_MATH},
@@ -288,7 +292,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     return conv_check(h, dx, w, c, dy);
 }
 
-/* A proposal for another math may fail, as in cuDNN. */
+/* Returns an error for ALGO_BROKEN, as cuDNN may for a proposal with another math type. */
 static cudnnStatus_t workspace_of(int algo, const struct cudnnTensorStruct *y, size_t *bytes)
 {
     *bytes = algo_bytes(algo, y);
@@ -381,7 +385,7 @@ struct conv_sums {
     double *all_x, *all_w, *all_dy; /* rounded for the product; NULL: unused */
     double *sum;
     cudnnDataType_t type;
-    int bits; /* any math except FMA rounds */
+    int bits; /* bits to which factors are rounded; only with CUDNN_FMA_MATH they keep all bits */
 };
 
 static inline __attribute__((always_inline)) void add_y(void *ctx, size_t y, size_t x, size_t w)
@@ -402,7 +406,8 @@ static inline __attribute__((always_inline)) void add_dx(void *ctx, size_t y, si
     s->sum[x] += s->all_w[w] * s->all_dy[y];
 }
 
-/* Returns the values, rounded as factors; NULL if there are none. */
+/* Returns a copy of the values, rounded as a product rounds its factors; NULL if `values` is
+ * NULL. */
 static double *factors(const struct conv_sums *s, const void *values, size_t n)
 {
     double *all = values ? malloc((n + 1) * sizeof *all) : NULL;
@@ -523,8 +528,8 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
 
 /* ---- cuDNN: convolution algorithms that are timed ---- */
 
-/* Times all algorithms, whatever precision they round to. Tensor Cores are used if the descriptor
- * allows them. */
+/* Times all algorithms, including those that round to half precision or TF32. Algorithms for Tensor
+ * Cores are timed only if the descriptor allows Tensor Cores. */
 #define TIME(kind)                                                                                 \
     static int time_##kind(cudnnConvolution##kind##Perf_t *p, const struct conv *v, size_t work)   \
     {                                                                                              \

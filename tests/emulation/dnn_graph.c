@@ -4,12 +4,15 @@
  * be read after that. The descriptors that an attribute names must be finalized, and all required
  * attributes must be set. Otherwise a call returns CUDNN_STATUS_BAD_PARAM. Tensors are packed, in
  * any layout. A graph runs only on device memory of their sizes, and its workspace is filled with
- * NaN. The caller must check an engine (dnn_graph.h) before it uses the engine: if an engine rounds
- * more or needs more than allowed, it ends the program when it runs, or yields wrong values.
- * WEIR_EMULATED_GRAPH=fails: the first proposal fails when it runs; all_fail: all proposals do;
- * none: no proposals; no_bias: no proposals for graphs of more than a convolution; no_graph: no
- * graph can be created; no_convolution: no convolution can be created either; no_padding: a
- * convolution's padding cannot be set; wide: workspaces are larger by EMULATION_WIDE. */
+ * NaN. The caller must check an engine (dnn_graph.h) before it uses the engine: an engine that
+ * rounds more, or needs more memory, than allowed ends the program when it runs, or yields wrong
+ * values.
+ *
+ * WEIR_EMULATED_GRAPH selects a fault. "fails": the first proposal fails when it runs. "all_fail":
+ * all proposals fail when they run. "none": there are no proposals. "no_bias": there are no
+ * proposals for graphs of more than a convolution. "no_graph": no graph can be created.
+ * "no_convolution": no convolution can be created either. "no_padding": a convolution's padding
+ * cannot be set. "wide": workspaces are larger by EMULATION_WIDE. */
 #include "tests/emulation/dnn_graph.h"
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
@@ -27,7 +30,8 @@ static int is_asked(const char *what)
 
 enum { MOST_ATTRIBUTES = 8, MOST_VALUES = 8, MOST_OPS = 3, MOST_TENSORS = 4 };
 
-/* n values of the type. Values of descriptors are pointers. */
+/* An attribute of a descriptor with its n values of one type. A value that is a descriptor is a
+ * pointer. */
 struct value {
     cudnnBackendAttributeName_t name;
     int64_t n;
@@ -530,7 +534,8 @@ static cudnnStatus_t results_get(const struct descriptor *d, int64_t asked, int6
     while (proposed(d, (int)there) >= 0)
         there++;
     *n = asked == 0 ? there + 3
-                    : there; /* cuDNN also counts exactly only if results are requested */
+                    /* a query without room for results yields only an upper bound, as in cuDNN */
+                    : there;
     for (int64_t k = 0; k < asked && k < there && code == CUDNN_STATUS_SUCCESS; k++)
         code = fill(((cudnnBackendDescriptor_t *)at)[k], CONFIG, proposed(d, (int)k),
                     part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));

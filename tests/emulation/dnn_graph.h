@@ -13,7 +13,7 @@ enum emulation_engine {
     ENGINE_FAILS,    /* proposed if WEIR_EMULATED_GRAPH=fails; cannot run */
     ENGINE_LOOSE_TC, /* Tensor Cores, no fixed order */
     ENGINE_TC,       /* Tensor Cores */
-    ENGINE_TC_TOO,   /* Tensor Cores, too */
+    ENGINE_TC_TOO,   /* Tensor Cores, and a second numerical note */
     ENGINE_LOOSE,    /* no fixed order */
     ENGINE_FIXED,    /* no special property */
     ENGINE_PLAIN,    /* proposed by the fallback heuristic; no workspace */

@@ -9,7 +9,7 @@
 
 static __thread cudaError_t last_error;
 enum { MOST_CAPTURES = 16 };
-/* graphs that the thread captures, the oldest first; NULL behind them */
+/* graphs that the thread captures, the oldest first, then NULL */
 static __thread struct CUgraph_st *captured[MOST_CAPTURES];
 static __thread int current_device;
 static _Atomic int lost[EMULATION_MAX_DEVICES];

@@ -1,6 +1,7 @@
 /* tests/emulation/errors.h - errors in CUDA's runtime. Each thread has a last error until it is
  * read. A device whose context is lost has an error that stays, and every later call on that device
- * returns it. Also the calls that are forbidden while a thread captures a stream. Threads: any. */
+ * returns it. This file also has the refusal of calls that are forbidden while a thread captures a
+ * stream. Threads: any. */
 #ifndef TESTS_EMULATION_ERRORS_H
 #define TESTS_EMULATION_ERRORS_H
 #include <cuda_runtime_api.h>
@@ -23,8 +24,8 @@ struct CUgraph_st *emulation_captured(int k); /* k-th graph that is captured; NU
 cudaError_t emulation_forbid(void);
 
 /* A call that may fail begins with FAULT(error). After emulation_fault_set(N) the N-th of these
- * calls fails (0: none does). A test may select calls by name. A second FAULT_AS() in a function is
- * another way in which this call may fail. */
+ * calls fails (0: none does). A test may select calls by name. If a call can fail in a second way,
+ * its function also has a FAULT_AS() with a name for that way. */
 #define FAULT(answer) FAULT_AS(__func__, answer)
 #define FAULT_AS(name, answer)                                                                     \
     do {                                                                                           \

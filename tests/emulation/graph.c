@@ -19,7 +19,8 @@ struct node {
     const char *name;               /* name of the kernel in the timeline (clock.h) */
     void *args;
     size_t bytes;
-    int is_place, place; /* nonzero: `place` is passed, or another stream waits for it */
+    /* is_place: the node is a position, number `place`, which the launch passes or waits for */
+    int is_place, place;
 };
 
 /* The nodes of each lane that precede a position. */

@@ -30,8 +30,8 @@ void emulation_graph_add_call(struct CUstream_st *s,
 /* Calls drop(args) when the graph that contains the last recorded work is destroyed. */
 void emulation_graph_on_drop(struct CUstream_st *s, void (*drop)(const void *args));
 
-/* Returns, for tests, how many pieces of work launches have queued on other streams than their own
- * since the last call. */
+/* Returns, for tests, the number of pieces of work that launches have queued since the last call on
+ * streams other than their own. */
 int emulation_branch_nodes(void);
 
 /* The position of a capture for which an event stands. */
@@ -41,8 +41,8 @@ struct emulation_place {
 };
 struct emulation_place
 emulation_graph_record(struct CUstream_st *s); /* position of the captured stream */
-/* Makes the stream wait for the position. The stream is captured already, or from now on. Returns
- * CUDA's error. */
+/* Makes the stream wait for the position. If the stream was not captured before, it is from now on.
+ * Returns CUDA's error. */
 cudaError_t emulation_graph_wait(struct CUstream_st *s, struct emulation_place place);
 /* Invalidates the capture. Returns `code`. */
 cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code);

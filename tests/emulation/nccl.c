@@ -42,7 +42,7 @@ struct collective {
     struct clique *clique;
     int gathers;
     size_t count;
-    int n_posted; /* number of ranks that have called */
+    int n_posted; /* number of ranks that have made their call */
     int hangs, is_said, done;
     struct {
         const float *send;
@@ -77,7 +77,8 @@ static __thread int group_depth;
 static __thread struct ncclComm
     *group[MAX_RANKS]; /* communicators with a request in this thread's group */
 static __thread int n_group;
-static __thread int group_failed; /* a call in the group failed, and so does the group's end */
+/* a call in the group failed, so the end of the group fails, too */
+static __thread int group_failed;
 static const char *last_error = "";
 _Atomic int emulation_nccl_errors;
 

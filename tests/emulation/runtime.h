@@ -22,15 +22,15 @@ int emulation_do_as(const char *name, struct CUstream_st *stream, void (*run)(co
                     const void *args, size_t bytes);
 int emulation_do(struct CUstream_st *stream, const char *kernel, void (*run)(const void *args),
                  const void *args, size_t bytes);
-/* Queues or records a further part of such a launch. Never fails. */
+/* Queues or records a further part of the launch that emulation_do_as() has begun. Never fails. */
 void emulation_do_more(struct CUstream_st *stream, void (*run)(const void *args), const void *args,
                        size_t bytes);
-/* Queues work(arg), for libraries that defer work, too, and returns its number in the stream. The
- * thread that runs the stream calls work() with the lock held. work() may release the lock in a
- * wait for emulation_changed, and returns 1 when it is done. It returns EMULATION_LATER if it would
- * wait and emulation_is_query(), because a query of CUDA does not wait. emulation_run_before() runs
- * the work before such a number, and returns 0 if a query cannot do it now. The caller of these
- * functions holds the lock. */
+/* Queues work(arg) for a library that defers work, and returns its number in the stream. The thread
+ * that runs the stream calls work() with the lock held. work() may release the lock while it waits
+ * for emulation_changed, and returns 1 when it is done. If it would have to wait and
+ * emulation_is_query() is true, it returns EMULATION_LATER instead, because a query of CUDA does
+ * not wait. emulation_run_before() runs all work before such a number; it returns 0 if a query
+ * cannot do that work now. The caller of these functions holds the lock. */
 enum { EMULATION_LATER = -1 };
 extern pthread_mutex_t emulation_streams;
 extern pthread_cond_t emulation_changed;

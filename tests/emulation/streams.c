@@ -55,9 +55,11 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
-    double us;                    /* virtual time of the event */
-    int n_queries;                /* since it was recorded */
-    struct emulation_place place; /* instead of stream and mark, if last recorded in a capture */
+    double us;     /* virtual time of the event */
+    int n_queries; /* number of queries since the event was recorded */
+    /* if the event was last recorded in a capture: its position there, instead of stream and
+     * mark */
+    struct emulation_place place;
 };
 
 /* Guards all streams and events. Released while a piece of work waits for another thread. */

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct CUstream_st;
-/* A point of a stream: behind the work that was queued before. */
+/* A point of a stream, after all work that was queued before. */
 struct emulation_point {
     struct CUstream_st *stream;
     uint64_t issued; /* number of pieces of work before it */
@@ -25,9 +25,10 @@ struct emulation_point {
 /* Queues run(args), even if the stream is captured. `args` is copied. */
 void emulation_later(struct CUstream_st *s, void (*run)(const void *args), const void *args,
                      size_t bytes);
-/* Creates a stream of the current device. No call of the tested code asks for it. */
+/* Creates a stream of the current device for the emulation's own use. */
 struct CUstream_st *emulation_stream_create(void);
-struct emulation_point emulation_point(struct CUstream_st *s); /* behind all work queued so far */
+/* returns the point after all work queued so far */
+struct emulation_point emulation_point(struct CUstream_st *s);
 void emulation_wait_later(struct CUstream_st *s, const struct emulation_point *point);
 /* Returns 0 if a launch on this stream can begin, otherwise CUDA's error. */
 int emulation_before_launch(struct CUstream_st *s);

@@ -50,7 +50,7 @@ static inline void __syncthreads()
     threadIdx = thread;
 }
 
-/* Runs one thread after the other, block after block, as long as no thread waits. */
+/* Runs the threads one after the other, block after block, until a thread waits. */
 static void emulation_fiber_main()
 {
     struct emulation_fiber *me = emulation_now;
