@@ -21,13 +21,13 @@ struct failure {
 struct shared {
     _Atomic uint64_t next; /* first seed that no process has reserved */
     _Atomic int64_t n_runs, n_events, n_ns, n_checks, n_failed;
-    _Atomic uint64_t digest; /* sum of those of all runs, each mixed with its seed */
+    _Atomic uint64_t digest; /* sum of the digests of all runs, each mixed with the run's seed */
     _Atomic int64_t faults[SIM_N_FAULTS], marks[SIM_N_MARKS];
     _Atomic int n_listed;
     struct failure failed[MAX_FAILED];
     struct job {
-        _Atomic uint64_t seed, last; /* present seed; end of its block */
-        _Atomic bool is_busy;        /* it has seeds left */
+        _Atomic uint64_t seed, last; /* present seed of the process; end of its block */
+        _Atomic bool is_busy;        /* the process has seeds left */
     } job[MAX_JOBS];
 };
 

@@ -20,7 +20,7 @@ struct net_channel {
     int to;
 };
 
-/* An operation that has ended, and whose event is posted. */
+/* An operation that has ended: an event for it was posted. */
 struct completion {
     struct completion *next;
     struct grpc_runtime_op *op;
@@ -30,18 +30,20 @@ struct completion {
 struct grpc_call {
     struct grpc_call *next; /* next call of the node */
     int node, to;
-    bool is_over; /* it has its status */
+    bool is_over; /* the call has its status */
     enum sim_call_kind kind;
     int64_t deadline_ms;
-    struct sim_call *call;           /* unary call; NULL: not started */
-    struct net_stream *stream;       /* NULL: none is open */
-    struct grpc_runtime_op *op;      /* unary call, or wait for the stream's status */
-    struct grpc_runtime_op *receive; /* pending; NULL: none */
-    grpc_byte_buffer **incoming;     /* results of these operations */
+    struct sim_call *call;     /* unary call; NULL: not started */
+    struct net_stream *stream; /* stream of the call; NULL: no stream is open */
+    /* pending operation: the unary call, or the wait for the stream's status */
+    struct grpc_runtime_op *op;
+    struct grpc_runtime_op *receive; /* pending receive operation; NULL: none */
+    grpc_byte_buffer **incoming;     /* results of these two operations */
     grpc_status_code *code;
 };
 
-/* A message. Production code has only its address, as that of a byte buffer. */
+/* A message. Production code has only its address, which it treats as the address of a byte
+ * buffer. */
 struct message {
     const void *request;                /* unary request to send */
     const struct net_join_reply *reply; /* unary reply that was received */
@@ -60,13 +62,13 @@ struct message {
 static struct {
     struct grpc_call *calls;
     struct completion *first, **end; /* completions whose events are posted */
-    uint32_t life;                   /* life of the node that these belong to */
+    uint32_t life;                   /* life of the node to which these completions belong */
     bool is_dying;
     struct {
         uint64_t identity, position;
     } contribution[SIM_CHUNKS];
 } nodes[SIM_NODES];
-static struct sim_msg *received; /* piece that frame_decode is to decode */
+static struct sim_msg *received; /* piece that frame_decode() decodes next */
 
 void clients_reset(void)
 {
@@ -491,7 +493,7 @@ void client_message(int node, struct net_stream *s, struct sim_msg *piece)
     struct grpc_runtime_op *op = call->receive;
     if (call->is_over)
         return;
-    CHECK(op); /* the exchange always reads */
+    CHECK(op); /* the exchange always has a receive operation pending */
     struct message *m = sim_alloc(sizeof *m);
     m->piece = piece;
     *call->incoming = (grpc_byte_buffer *)m;
@@ -565,7 +567,8 @@ const float *client_params(const struct net_exchange *x, int chunk)
     return x->cfg.params + sim_chunks->chunks[chunk].first;
 }
 
-/* Reduces a session from 4,096 servers, whose memory would be slow to clear. */
+/* Lowers the number of servers for which a session has space: for 4,096 servers, its memory would
+ * be slow to clear. */
 size_t __real_session_bytes(int max_servers);
 size_t __wrap_session_bytes(int max_servers);
 size_t __wrap_session_bytes(int max_servers)

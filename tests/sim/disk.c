@@ -21,7 +21,7 @@ enum { MAX_NAMES = 1024, NAME_BYTES = 160, MAX_FILES = 256, MAX_DIRS = 32, FIRST
 struct inode {
     char *data;
     size_t bytes, room, synced;
-    int writer; /* node that wrote to it last */
+    int writer; /* node that wrote to the file last */
 };
 
 struct name {
@@ -86,8 +86,8 @@ const char *disk_next_name(int *at)
     return *at < n_names ? names[(*at)++].text : NULL;
 }
 
-/* Returns the name in the folder; "" for the folder itself, or the root, in which it lies; NULL for
- * a path of the real file system. */
+/* Returns the name in the folder; "" for the folder itself, or for the root, which contains the
+ * folder; NULL for a path of the real file system. */
 static const char *name_of(const char *path)
 {
     const size_t n = sizeof SIM_FOLDER - 1;
@@ -583,7 +583,7 @@ FILE *__wrap_fopen(const char *path, const char *mode)
     int fd = open_name(text, O_RDONLY);
     FILE *f = fd < 0 ? NULL : fopencookie(&files[fd - FIRST_FD], "r", calls);
     if (f)
-        f->_fileno = fd; /* fstat(fileno(f)) finds it */
+        f->_fileno = fd; /* so that fstat(fileno(f)) finds the descriptor */
     return f;
 }
 

@@ -1,4 +1,5 @@
-/* tests/sim/fault.c - faults and commands strike and end (sim.h); none strikes once it is calm. */
+/* tests/sim/fault.c - lets faults and commands strike and end (sim.h). No fault strikes once the
+ * world is calm (sim.is_calm). */
 #include "tests/sim/disk.h"
 #include "tests/sim/net.h"
 #include "tests/sim/second.h"
@@ -7,7 +8,7 @@
 #include "tests/sim/worker.h"
 
 static bool is_active[SIM_MAX_FAULTS];
-static unsigned waited_for; /* marks, by bit */
+static unsigned waited_for; /* marks (enum sim_mark) that faults wait for, one bit each */
 static int n_looks;         /* times that the operator has looked at the job */
 
 static void post_fault(enum sim_event_kind kind, int64_t delay, int a)
@@ -55,8 +56,8 @@ static void set_cut(const struct sim_fault *f, int by)
         }
 }
 
-/* Starts a process of the same kind at the first address that was never used; once it is calm, also
- * at that of a process that has left. */
+/* Starts a process of the same kind at the first address that was never used; once the world is
+ * calm, also at the address of a process that has left. */
 static void join_process(int like)
 {
     int first = sim_is_server(like) ? 0 : SIM_SERVERS;
@@ -277,7 +278,8 @@ static void operate_job(void)
     int named = l.server > 0 ? sim_server_at(coordinator_view_server_address(ps0, l.server))
                              : server_awaited();
     if (named > 0 && sim.node[named].disk_stuck == sim.node[named].life && n_looks > 2)
-        sim_kill(named, false); /* a new mount of its folder may answer */
+        /* the process that is started next mounts its folder again, and this folder may answer */
+        sim_kill(named, false);
     if (named > 0 && (sim.node[named].state == NODE_ENDED || sim.node[named].state == NODE_DOWN))
         sim_start(named);
     if (l.id == WAIT_WORKERS && !opt(OPT_regions))

@@ -1,6 +1,6 @@
-/* tests/sim/fiber.c - see fiber.h. A stack begins by setcontext(); later, it and the world jump to
- * each other, which saves the two system calls of swapcontext(). Where a fiber has ended, the next
- * one of its place begins on the same stack by a jump, too. */
+/* tests/sim/fiber.c - see fiber.h. A stack begins by setcontext(). After that, the fiber on it and
+ * the world jump to each other, which saves the two system calls of swapcontext(). If a fiber has
+ * ended, the next fiber in its place also begins on the same stack by a jump. */
 #include "tests/sim/fiber.h"
 #include "base/guarded.h"
 #include "tests/sim/sim.h"
@@ -11,32 +11,35 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { MANY_HURRIED = 50 }; /* waits after which deadlines are over */
+/* waits of a fiber of a dying node after which all deadlines have passed */
+enum { MANY_HURRIED = 50 };
 enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128, WAIT_SLOTS = 128 };
 
 struct fiber {
     int node;
     bool is_done;
-    bool hurries;   /* its node dies */
-    int n_hurried;  /* its waits since then, which did not wait */
-    int index;      /* place in `fibers` */
-    int64_t number; /* number of its wait, from next_number() */
-    bool is_posted; /* it was woken, and its timer is posted */
+    bool hurries;   /* the fiber's node dies */
+    int n_hurried;  /* number of the fiber's waits since then, which returned at once */
+    int index;      /* place of the fiber in `fibers` */
+    int64_t number; /* number of the fiber's wait, from next_number() */
+    bool is_posted; /* the fiber was woken, and its timer is posted */
     void *(*fn)(void *arg);
     void *arg;
 };
 
-/* The compiler's jumps: they save neither signals nor registers that the function does not use, and
- * do not look at the stack, as those of the C library. */
+/* Place for a jump by the compiler's own functions. They save neither signals nor registers that
+ * the function does not use, and unlike the C library's functions they do not check the stack. */
 typedef void *jump_place[5];
 
 /* A new fiber reuses the place of a fiber that is done, and its stack. */
 static struct fiber *fibers[MAX_FIBERS], *running;
-static const void *waits_on[MAX_FIBERS]; /* object that each waits for; NULL: none, or only time */
+/* object that each fiber waits for; NULL: none, or the fiber waits only for a time */
+static const void *waits_on[MAX_FIBERS];
 static unsigned __int128 waiting[WAIT_SLOTS]; /* bits of fibers that wait, by object's slot */
 static struct stack {
     char *bytes;
-    bool has_begun, is_amid; /* it continues at `jump`: amid a fiber, or between two */
+    /* is_amid: the stack continues at `jump` amid a fiber, and not between two fibers */
+    bool has_begun, is_amid;
     jump_place jump;
 } stacks[MAX_FIBERS];
 static int n_fibers;
@@ -139,7 +142,7 @@ static void place_fiber(struct fiber *f)
     f->index = i;
 }
 
-/* Returns a number that no wait of the run has; a timer finds the fiber by it. */
+/* Returns a number that no other wait of the run has. A timer finds the fiber by this number. */
 static int64_t next_number(const struct fiber *f)
 {
     return ++n_waits * MAX_FIBERS + f->index;
@@ -194,7 +197,7 @@ static unsigned __int128 *waiting_for(const void *on)
 bool fiber_wait(const void *on, int64_t until_ns)
 {
     struct fiber *f = running;
-    if (f->hurries) { /* it may wait for the end of another fiber */
+    if (f->hurries) { /* the fiber may wait for the end of another fiber */
         to_world(false);
         return ++f->n_hurried < MANY_HURRIED;
     }
@@ -314,7 +317,8 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
     return 0;
 }
 
-/* Wakes all fibers: a condition may wake too many, so each checks what it waits for again. */
+/* Wakes all fibers that wait for the condition: a condition may wake too many threads, so each
+ * fiber checks again whether it may continue. */
 int __wrap_pthread_cond_signal(pthread_cond_t *c);
 int __wrap_pthread_cond_signal(pthread_cond_t *c)
 {
@@ -329,8 +333,9 @@ int __wrap_pthread_detach(pthread_t t)
     return 0;
 }
 
-/* All threads are one: a mutex is its first word, which is 0 while it is free. A fiber may
- * wait while it holds a mutex, as in a call of the disk; the world cannot wait for it. */
+/* A mutex is its first word, which is 0 while the mutex is free; more is not needed, because all
+ * fibers run in one thread. A fiber may wait while it holds a mutex, as in a call of the disk; the
+ * world cannot wait for a mutex. */
 static int *word_of(pthread_mutex_t *m)
 {
     return (int *)m;

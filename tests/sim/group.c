@@ -1,6 +1,7 @@
-/* tests/sim/group.c - the driver of a region (region.h). It plays the region's workers, which push
- * gradients and wait for versions by direct calls of its service; and its coordinator, as far as
- * the region notices it: generations that end at any moment, checkpoints, a start from one. */
+/* tests/sim/group.c - the driver of a region (region.h). It acts as the region's workers, which
+ * push gradients and wait for versions by direct calls of the region's service. It also acts as the
+ * region's coordinator, in all that the region can notice: generations that end at any moment,
+ * checkpoints, a start from a checkpoint. */
 #include "base/digest.h"
 #include "base/term.h"
 #include "ps/service/planner.h"
@@ -13,7 +14,8 @@
 
 enum { AGAIN_MS = 50, MAX_CHURN = 60 };
 
-static const struct region_checkpoint *on_disk[SIM_NODES]; /* outlives the processes */
+/* simulated checkpoints of each region, which remain when its processes end */
+static const struct region_checkpoint *on_disk[SIM_NODES];
 static struct sim_random disk[SIM_NODES];
 
 void group_reset(void)
@@ -63,7 +65,7 @@ void group_end(struct region *r)
         close_stream(r, &r->worker[i]);
 }
 
-/* Lets the worker join again later; dies: as a new process. */
+/* Lets the worker join again after a pause; dies: as a new process. */
 static void worker_again(struct region *r, struct group_worker *g, int64_t ms, bool dies)
 {
     g->phase = GROUP_OUT;
@@ -413,9 +415,10 @@ static void on_lost(struct region *r)
                                 .n_members = r->job.n_workers,
                                 .servers = sim_region_hosts(r->index)};
     struct region *second = region_second(r);
-    r->is_unsaved |= r->is_done; /* the region ends even so */
+    /* the region's last checkpoint may be missing, but the region ends nevertheless */
+    r->is_unsaved |= r->is_done;
     if (!second || second->plan || r->is_done)
-        return; /* a plan is about to begin there */
+        return; /* the second server is about to begin a plan */
     r->is_changing = false;
     generation_stop(r->service);
     CHECK(planner_make_next(&next, &p) == ST_OK);
@@ -423,7 +426,7 @@ static void on_lost(struct region *r)
     begin_plan(r, p, c);
 }
 
-/* Kills a worker, or ends the generation for another reason, or both, from time to time. */
+/* From time to time kills a worker, or ends the generation for another reason, or does both. */
 static void churn_group(struct region *r)
 {
     struct sim_random *c = chance_of(r);
@@ -479,7 +482,8 @@ void group_timer(struct region *r, int what, int64_t number)
         move_worker(r, &r->worker[what - TIMER_GROUP_WORKER]);
 }
 
-/* Posts the end of writing, after the time of the disk; never if the disk hangs for good. */
+/* Posts the event that ends the write of a checkpoint, after the time that the disk needs; never,
+ * if the disk hangs for good. */
 static void begin_writing(struct region *r)
 {
     struct sim_node *n = &sim.node[r->node];
@@ -528,7 +532,7 @@ void group_disk(struct region *r)
     r->writing = NULL;
     if (!sim.node[r->node].disk_full) {
         ps_region_parent_at(r->region, c->generation, c->step,
-                            &c->parent); /* known when its manifest is ordered */
+                            &c->parent); /* known before the checkpoint's manifest is ordered */
         on_disk[r->node] = c;
         STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,
               (long long)c->step, (long long)c->parent.version,

@@ -54,7 +54,7 @@ enum status __wrap_checkpoint_manifest_digest(const struct net_job *job,
                                               const struct chunks *chunks, char hex[65])
 {
     CHECK(chunks == &table);
-    /* If only padding differs, the digest is computed again. */
+    /* The bytes are compared, so a job that differs only in padding causes one more computation. */
     if (!digest[0] || memcmp(job, &digested, sizeof digested) != 0) { // NOLINT
         enum status st = __real_checkpoint_manifest_digest(job, chunks, digest);
         if (st != ST_OK)

@@ -16,7 +16,8 @@ extern struct chunks *sim_chunks;
 extern struct net_job sim_job;
 extern struct hosts sim_ps_hosts, sim_worker_hosts;
 extern char sim_address[SIM_NODES][24];
-/* Job that each region trains, in schedules with regions; sim_job is then the parent's. */
+/* Job that each region trains, in schedules with regions. sim_job is then the job of the parent
+ * group. */
 extern struct net_job sim_region_job;
 extern struct hosts sim_group_hosts;
 const struct hosts *sim_region_hosts(int index); /* servers of that region */
@@ -24,8 +25,8 @@ int64_t sim_overlap(void);
 int sim_fragments(void);
 void sim_job_reset(void);
 void sim_job_finish(void);
-void sim_keep_plan(struct net_plan *p); /* frees it at the run's end */
-int sim_server_at(const char *address); /* -1: no server has this address */
+void sim_keep_plan(struct net_plan *p); /* keeps the plan, and frees it at the run's end */
+int sim_server_at(const char *address); /* server with this address; -1: none */
 /* Computes the mean gradient of the batch whose first sample is at `position`. */
 void sim_gradient(int chunk, uint64_t position, int batch, const float *version, float *out);
 /* Returns true if the member with the batch at `position` has no gradient for the chunk. */

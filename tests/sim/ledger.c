@@ -16,7 +16,7 @@ enum { MAX_STEPS = 2048, MAX_TRIES = 4, MAX_RANKS = 2 * SIM_WORKERS };
 
 struct candidate {
     float weight, data[SIM_ELEMS];
-    uint64_t by; /* incarnation that sent it last */
+    uint64_t by; /* incarnation that sent the contribution last */
 };
 
 /* Contributions to one version of a chunk, in one generation, by rank. A rank may have several,
@@ -107,12 +107,12 @@ uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_E
     return c->by;
 }
 
-/* A version of the parent, as a region holds it. */
+/* A version of the parent group, as a region has received it. */
 struct held {
-    int64_t version, before; /* before: the version that was adopted before it */
+    int64_t version, before; /* before: the version that the region had adopted before this one */
     uint64_t generation, ps0, root, root_ps0;
-    uint64_t by;               /* region's incarnation that contributed to that version; 0: none */
-    double counted[SIM_ELEMS]; /* sum of the region's contributions up to it */
+    uint64_t by; /* incarnation of the region that contributed to this version; 0: none did */
+    double counted[SIM_ELEMS]; /* sum of the region's contributions up to this version */
 };
 
 static struct held held_at(const struct region *r, int chunk, int64_t version, uint64_t generation,
@@ -291,7 +291,8 @@ void ledger_adopted(struct region *r, int chunk, int64_t version, const float *t
     adopted(r, chunk, version, to, from, to ? held_of(r, chunk) : none);
 }
 
-/* Returns the first order for that version: an order has its effect once. */
+/* Returns the first order of ps 0 for that version, because only the first order has an effect;
+ * NULL: there was none. */
 static struct ledger_word *find_word(struct ledger_chunk *l, uint64_t generation, int64_t version)
 {
     for (int i = 0; i < LEDGER_WORDS && i < l->n_words; i++)
@@ -324,7 +325,7 @@ void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t ver
 {
     struct ledger_chunk *l = &r->ledger[chunk];
     const struct ledger_word none = {0}, *w = find_word(l, generation, version);
-    w = w ? w : &none; /* the version did not wait */
+    w = w ? w : &none; /* ps 0 sent no order, because the version did not wait */
     adopted(r, chunk, version, w->has_to ? w->to : NULL, w->has_from ? w->from : NULL,
             w->has_to ? held_at(r, chunk, w->held, w->held_in, w->held_ps0) : (struct held){0});
     const float *want = l->value[at(r, version)];

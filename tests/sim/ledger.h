@@ -9,41 +9,50 @@ struct region;
 struct region_checkpoint;
 enum { LEDGER_STEPS = 16, LEDGER_WORDS = 8 };
 
-/* One chunk of a region. `value`, `computed` and `learnt` are by version of the region. */
+/* Account of one chunk of a region. The arrays `value`, `computed` and `learnt` are indexed by the
+ * region's version of the chunk. */
 struct ledger_chunk {
     float value[LEDGER_STEPS][SIM_ELEMS];
-    float computed[LEDGER_STEPS][SIM_ELEMS]; /* the value before the region adopted the parent's */
-    double learnt[LEDGER_STEPS][SIM_ELEMS];  /* sum of its progress, without what it lost */
-    bool has_base;           /* `learnt` counts from the beginning of the parent's versions */
-    uint64_t root, root_ps0; /* generation in which these began */
-    struct ledger_word {     /* order of ps 0 for a version of the second server's chunk */
-        uint64_t in;         /* its generation; 0: none */
+    /* value before the region adopted the parent's version */
+    float computed[LEDGER_STEPS][SIM_ELEMS];
+    /* sum of the region's progress, without the progress that it lost */
+    double learnt[LEDGER_STEPS][SIM_ELEMS];
+    bool has_base; /* `learnt` counts from the first version of the parent */
+    /* generation in which the parent's versions began, and that generation's ps 0 */
+    uint64_t root, root_ps0;
+    /* order of the region's ps 0 to its second server for a version of that server's chunk */
+    struct ledger_word {
+        uint64_t in; /* generation of the order; 0: the entry is unused */
         int64_t version;
         bool has_to, has_from;
         float to[SIM_ELEMS], from[SIM_ELEMS];
-        int64_t held; /* the parent's version that ps 0 held then */
+        int64_t held; /* version of the parent that ps 0 held at the order */
         uint64_t held_in, held_ps0;
     } word[LEDGER_WORDS];
     int n_words;
-    bool comes_back;          /* it has adopted nothing since its process was started again */
-    bool has_strayed;         /* its first adoption after that lost some progress */
-    int64_t parent;           /* the parent's version that it adopted last; -1: none */
+    /* the region's process was started again, and has adopted nothing since then */
+    bool comes_back;
+    bool has_strayed;         /* the first adoption after that start lost some progress */
+    int64_t parent;           /* version of the parent that the region adopted last; -1: none */
     uint64_t generation, ps0; /* generation of that version, and its ps 0 */
 };
 
 void ledger_reset(void);
-/* Begins the region's account, from a checkpoint or NULL. again: it restarts or rolls back. */
+/* Begins the region's account, from a checkpoint (NULL: from no checkpoint). again: the region
+ * restarts or rolls back. */
 void ledger_start(struct region *r, const struct region_checkpoint *from, bool again);
 /* Notes the parent's version with which a chunk of the region begins. */
 void ledger_first(struct region *r, int chunk, int64_t version, const float *value);
-/* Notes a version that the region computed. waits: its value is provisional (ps/store/outer.h). */
+/* Notes a version that the region computed. waits: its value is provisional, because the version
+ * waits for the parent (ps/store/outer.h). */
 void ledger_made(struct region *r, int chunk, int64_t version, bool waits, const float *value);
-/* Checks how the region has made a version that waited, as outer_adopt(). */
+/* Checks the value that the region has computed for a version that waited, with the arguments of
+ * outer_adopt(). */
 void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
                     const float *from);
 /* Notes how ps 0 orders the second server to make a version that waits. */
 void ledger_word(struct region *r, uint64_t generation, const struct region_chunk_adoption *w);
-/* Checks that the second server has made the version by that order. */
+/* Checks that the second server has made the version as ps 0 ordered. */
 void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t version,
                    const float *is);
 /* Checks that the region ends with the parent's last version. */

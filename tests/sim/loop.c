@@ -11,7 +11,8 @@
 struct sim sim;
 
 struct entry {
-    unsigned __int128 key; /* time, then tie: they are compared without a branch */
+    /* time in the upper bits, tie in the lower: so events are compared without a branch */
+    unsigned __int128 key;
     struct sim_event *event;
 };
 static struct entry *heap, *late;
@@ -117,7 +118,7 @@ static struct entry pop(void)
     return top;
 }
 
-/* Moves the horizon, and the events before it to the heap, which is empty. */
+/* Moves the horizon, and moves the events before the new horizon to the heap, which is empty. */
 static void pass_horizon(void)
 {
     int64_t first = INT64_MAX;

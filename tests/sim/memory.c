@@ -1,6 +1,7 @@
 /* tests/sim/memory.c - malloc for a process of one thread (--wrap), with a free list for each size.
- * Production code makes and frees some thousand small objects in a run. Larger ones, and what the C
- * library allocates itself, are the C library's. Not under a sanitizer, which watches malloc. */
+ * Production code makes and frees some thousand small objects in a run. The C library allocates
+ * larger objects, and all that it needs itself. Not used under a sanitizer, which watches
+ * malloc. */
 #include "tests/sim/sim.h"
 #include <jansson.h>
 #include <stdint.h>
@@ -10,7 +11,7 @@
 #ifndef WEIR_SIM_LIBC_MALLOC
 enum { UNIT = 16, SIZES = 1024, ARENA_BYTES = 64 << 20 };
 
-struct object { /* free; its size stands in the unit before it */
+struct object { /* a free object; the unit before it contains its size */
     struct object *next;
 };
 

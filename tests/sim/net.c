@@ -8,11 +8,11 @@ enum { CLIENT_KEEPALIVE_S = 20, SERVER_KEEPALIVE_S = 30, WINDOW = 2 };
 
 struct sim_conn {
     struct sim_conn *next;
-    int node[2];          /* nodes by end: UP is the server, DOWN the client */
-    uint32_t life[2];     /* their lives when it was made */
-    bool up[2];           /* ends that have not learnt of a loss */
-    int64_t lost_from[2]; /* times, by direction: messages that arrive from then on are lost */
-    int window[2];        /* messages that pass without an acknowledgement */
+    int node[2];          /* node at each end: UP is the server's, DOWN the client's */
+    uint32_t life[2];     /* life of each node when the connection was made */
+    bool up[2];           /* ends that have not been informed of a loss */
+    int64_t lost_from[2]; /* times, by direction: messages that arrive from this time on are lost */
+    int window[2]; /* number of messages, by direction, that pass without an acknowledgement */
     struct sim_event *stalled;
     struct sim_call *calls;
     struct net_stream *streams;
@@ -104,7 +104,7 @@ static void lose_from(struct sim_conn *c, int direction, int64_t at)
         c->lost_from[direction] = at;
 }
 
-/* Informs that end that the connection is gone. */
+/* Informs the process at that end that the connection is gone. */
 static void conn_down(struct sim_conn *c, int end)
 {
     int node = c->node[end];
@@ -154,7 +154,8 @@ void sim_net_node_died(int node, bool power)
     }
 }
 
-/* Breaks the connections to earlier lives of the node: its host runs again and refuses them. */
+/* Breaks the connections to earlier lives of the node: its host runs again, and refuses these
+ * connections. */
 static void refuse_old(int node)
 {
     for (struct sim_conn *c = conns; c; c = c->next)
@@ -212,7 +213,7 @@ void sim_net_slow(int a, int b, int by)
     slowed[b][a] += by;
 }
 
-/* Breaks the connections of two nodes, as a firewall that drops its state; each end learns of it
+/* Breaks the connections of two nodes, like a firewall that drops its state. Each end is informed
  * later. */
 void sim_net_reset_pair(int a, int b)
 {
@@ -259,7 +260,7 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
     k->conn = connect_to(client, server, &is_new);
     if (deadline > 0)
         sim_post(deadline, EV_DEADLINE, client)->p = k;
-    if (!k->conn) { /* refused at once, or the SYNs are not answered */
+    if (!k->conn) { /* the call is refused at once, or no host answers the request to connect */
         bool is_refused = sim_net_is_reachable(client, server);
         sim_post(is_refused ? 2 * delay_of(client, server)
                             : 2 * SIM_S + sim_below(&call_random, 18 * SIM_S),
@@ -269,7 +270,7 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
         return k;
     }
     while (k->conn->calls && k->conn->calls->answered && k->conn->calls->ended)
-        k->conn->calls = k->conn->calls->next; /* nothing can happen to it any more */
+        k->conn->calls = k->conn->calls->next; /* nothing more can happen to this call */
     k->next = k->conn->calls;
     k->conn->calls = k;
     int64_t d = delay_along(k->conn, UP);
@@ -403,7 +404,7 @@ static void stream_event(struct sim_event *e)
     int direction = e->a;
     struct sim_msg *m = s->queue[direction].first;
     if (sim.now >= s->conn->lost_from[direction])
-        return; /* so are all messages behind it */
+        return; /* this message is lost, and all later messages are lost, too */
     if (stalls_at_cut(s->conn, direction, e))
         return;
     s->queue[direction].first = m->next;

@@ -1,8 +1,10 @@
 /* tests/sim/net.h - the network at the level of gRPC: connections, calls and streams, not packets.
  * Messages of one direction of a stream arrive in order; calls have no order. A connection that
- * breaks loses the last messages of each direction, and each end learns of it at its own time:
- * after the death of a process at once, after a cut or the loss of a host by its keepalive.
- * Owns:    messages in flight. Threads: one. Errors: none. */
+ * breaks loses the last messages of each direction. Each end is informed at its own time: after the
+ * death of a process at once, after a cut or the loss of a host by its keepalive.
+ * Owns:    messages in flight.
+ * Threads: one.
+ * Errors:  none. */
 #ifndef TESTS_SIM_NET_H
 #define TESTS_SIM_NET_H
 #include "net/rpc/server.h"
@@ -17,7 +19,8 @@ enum sim_call_kind {
     CALL_TOY,
     CALL_EXCHANGE
 };
-enum { UP, DOWN }; /* directions: to the server, to the client; as ends: the server, the client */
+/* UP: direction to the server, or the server's end; DOWN: direction to the client, or its end */
+enum { UP, DOWN };
 
 struct sim_conn;
 struct sim_call {
@@ -26,8 +29,9 @@ struct sim_call {
     uint64_t id;
     void *request, *reply; /* messages in the run's memory, or borrowed for the run */
     enum status st;        /* result at the client */
-    bool answered, ended;  /* answered by the server; ended at the client */
-    void *user;            /* belongs to the client */
+    /* answered: the server has answered; ended: the call has ended at the client */
+    bool answered, ended;
+    void *user;            /* pointer that belongs to the client */
     const void *waiter;    /* object that a fiber of the client waits on; NULL: none */
     struct sim_conn *conn; /* NULL: no connection could be made */
     struct sim_call *next; /* next call of the connection */
@@ -46,14 +50,14 @@ struct sim_msg {
         bool has_rate;
         enum dtype dtype;
         uint64_t samples; /* only downwards */
-        bool lacks;       /* only upwards: the contribution has no gradient */
+        bool lacks;       /* only in direction UP: the contribution has no gradient */
         bool ask_taken;   /* only upwards */
     } piece;
     uint64_t position;   /* index of a contribution's first sample */
-    uint64_t identity;   /* number of the contribution; a repeat has the same */
+    uint64_t identity;   /* number of the contribution; a repeated one has the same number */
     size_t bytes;        /* length of data or payload */
     const void *data;    /* only upwards */
-    struct buf *payload; /* only downwards: a reference */
+    struct buf *payload; /* only in direction DOWN: a reference to the payload */
     uint32_t crc_sent;   /* CRC of the payload as it was sent: versions never change (I1) */
     bool is_last;        /* the stream ends after this message */
 };
@@ -62,7 +66,7 @@ struct net_stream { /* an Exchange call */
     struct sim_conn *conn;
     int client, server, cookie;
     uint64_t id;
-    bool open[2]; /* ends at which it is open */
+    bool open[2]; /* ends at which the stream is open */
     struct {
         struct sim_msg *first, **end;
         int64_t last_at;

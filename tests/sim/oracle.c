@@ -1,5 +1,6 @@
 /* tests/sim/oracle.c - see oracle.h. In lockstep, right() computes a version from the chain of
- * plans; in the other modes a shadow of each chunk applies the contributions that arrive. */
+ * plans. In the other modes a shadow of each chunk applies the contributions in the order in which
+ * they arrive. */
 #include "tests/sim/oracle.h"
 #include "checkpoint/names.h"
 #include "tests/sim/disk.h"
@@ -10,41 +11,44 @@
 #include <string.h>
 
 enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
-/* A worker that joined, but did not learn its number before ps 0 died, receives a second number.
- * The first one is a member until it is late. */
+/* Limit of a generation's members. A worker that joined, but did not receive its number before ps 0
+ * died, receives a second number. The first number is a member until it counts as late. */
 enum { MAX_MEMBERS = 2 * SIM_WORKERS };
 
-/* The right state of one chunk by the contributions that arrived, in modes other than lockstep. */
+/* The right state of one chunk, computed from the contributions that arrived, in modes other than
+ * lockstep. */
 struct shadow {
     struct oracle_state state;
     int n_counted, n_partial;
-    uint64_t *counted;              /* identities of contributions to the versions so far */
-    uint64_t partial[MAX_MEMBERS];  /* ranks that count for the next version */
+    uint64_t *counted; /* identities of the contributions that count in the versions so far */
+    uint64_t partial[MAX_MEMBERS];  /* ranks whose contributions count for the next version */
     uint64_t position[MAX_MEMBERS]; /* their samples */
     float sum[SIM_ELEMS];
-    bool has_gradient; /* a contribution in `sum` has one */
+    bool has_gradient; /* a contribution in `sum` has a gradient */
 };
 
 /* A batch that contributed to the model's first chunk. */
 struct batch_read {
     uint64_t position;
-    int64_t version; /* the version that it made */
+    int64_t version; /* version that the contribution made */
 };
 
 struct generation {
-    uint64_t number, ps0;          /* ps0: it made the plan; two lives may use one number */
-    uint32_t life[SIM_SERVERS];    /* life of each server that has begun it */
-    const struct generation *base; /* NULL: the first */
+    /* ps0: incarnation that made the plan, because two lives of ps 0 may use the same number */
+    uint64_t number, ps0;
+    uint32_t life[SIM_SERVERS]; /* life of each server that has begun it */
+    /* generation that this one continues; NULL: this is the first one */
+    const struct generation *base;
     int64_t step;
     uint64_t position;
     int n_members, member[MAX_MEMBERS + 1];
     int n_chunks, shard[SIM_CHUNKS];
     enum plan_source source;
-    int64_t known[SIM_CHUNKS];                        /* versions up to this one are computed */
+    int64_t known[SIM_CHUNKS]; /* highest version of each chunk that is already computed */
     struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* states from `step` on */
     struct shadow shadow[SIM_CHUNKS];
-    struct batch_read *read; /* the first chunk's, along the chain */
-    int n_read, most;        /* most: members of any generation of the chain */
+    struct batch_read *read; /* batches of the first chunk, of all generations along the chain */
+    int n_read, most;        /* most: largest number of members of a generation of the chain */
 };
 
 static struct generation *generations[MAX_GENERATIONS];
@@ -82,7 +86,8 @@ static struct generation *find_at(int server, uint64_t number)
 
 void oracle_planned(const struct net_plan *p)
 {
-    bool is_recorded = opt(OPT_folder) && !disk_was_lost(); /* file names there have the terms */
+    /* true: the names of the folder's files contain all terms */
+    bool is_recorded = opt(OPT_folder) && !disk_was_lost();
     for (int i = 0; i < n_generations; i++)
         if ((is_recorded || generations[i]->ps0 == p->ps0) &&
             generations[i]->number >= p->generation)
@@ -218,9 +223,10 @@ static const struct oracle_state *right(struct generation *g, int chunk, int64_t
     return &g->state[chunk][step - g->step];
 }
 
-/* A version of the parent, when the workers are regions. Their contributions are no function of the
- * samples: the version must be the update by contributions that arrived, within rounding, since the
- * store chooses the order of the sum. Each later read of the version must have the same bits. */
+/* A version of the parent, in jobs whose workers are regions. The contributions of regions are not
+ * a function of the samples. So the version must be the update by contributions that arrived,
+ * within rounding, because the store chooses the order of the sum. Each later read of the version
+ * must have the same bits. */
 struct made {
     int chunk;
     struct oracle_state *next;
@@ -342,8 +348,9 @@ int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of
     return -1;
 }
 
-/* Returns the generation that a plan continues. A checkpoint's name has the number of its
- * generation; the last one of that number is meant, since a lost folder makes terms begin again. */
+/* Returns the generation that a plan continues. The name of a checkpoint contains the number of its
+ * generation. If several generations have this number, because terms begin again in a lost folder,
+ * the name means the last of them. */
 static const struct generation *base_of(const struct net_plan *p)
 {
     struct checkpoint_name is = {.id = {0}};
@@ -383,8 +390,8 @@ static int64_t contributed(const struct generation *g, int member, int64_t step)
     return 0;
 }
 
-/* Checks up to which version each member has contributed by the plan: a member that lost its
- * connection learns by it whether its last contribution counted. */
+/* Checks up to which version, according to the plan, each member has contributed: by this number a
+ * member that lost its connection detects whether its last contribution counted. */
 static void check_contributed(const struct generation *g, const struct net_plan *p)
 {
     for (int i = 0; in_lockstep() && i < p->n_members; i++) {
@@ -404,7 +411,8 @@ static void check_chain(const struct generation *g)
         sim_fail("I2", "generation %llx resumes from an unknown generation or checkpoint",
                  (unsigned long long)g->number);
     uint64_t want = g->base ? position_of(g->base, g->step) : 0;
-    if (g->base && g->step < g->base->step && in_lockstep()) /* before the base's own first step */
+    /* the plan goes back to a step before the first step of the generation that it continues */
+    if (g->base && g->step < g->base->step && in_lockstep())
         return;
     if (g->position != want && in_lockstep())
         sim_fail("I6", "generation %llx begins at sample %llu, not %llu",
@@ -550,8 +558,9 @@ static void count_push(struct shadow *s, const struct sim_msg *m)
 }
 
 /* Checks the batch whose contribution to the model's first chunk makes `version`, in modes other
- * than lockstep. No batch counts twice, and no earlier batch is skipped: each that has not counted
- * is at a member, or was when its generation ended, so there are at most as many as members. */
+ * than lockstep. No batch counts twice, and no earlier batch is skipped: a batch that has not
+ * counted is in the hand of a member, or was when its generation ended. So there are at most as
+ * many such batches as members. */
 static void count_batch(struct generation *g, uint64_t position, int64_t version)
 {
     uint64_t batch = (uint64_t)sim_job.batch, end = position + batch;

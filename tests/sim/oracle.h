@@ -10,18 +10,19 @@
 #include "tests/sim/net.h"
 
 struct oracle_state { /* state of one chunk */
-    int64_t version;  /* -1: not there */
+    int64_t version;  /* -1: the chunk has no version */
     int n_slots;
-    uint64_t idle; /* versions that equal the one before, as no member had a gradient */
+    /* number of versions that equal the one before, because no member had a gradient */
+    uint64_t idle;
     float value[SIM_ELEMS], slots[SIM_SLOTS];
 };
 
 void oracle_reset(void);
-/* Checks that ps 0 has not reached the generation of its new plan before. */
+/* Checks that ps 0 has never reached the generation of its new plan before. */
 void oracle_planned(const struct net_plan *p);
 /* Checks the plan of a generation that begins at a server (its node). */
 void oracle_begin(int server, const struct net_plan *p);
-/* Checks a chunk of the server at that moment. */
+/* Checks a chunk of the server at the start of this generation. */
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now);
 struct oracle_place {
     int server; /* node */
@@ -32,7 +33,8 @@ struct oracle_place {
  * value is checked. */
 void oracle_version(struct oracle_place at, int64_t step, const float *value, const float *slots,
                     const char *what);
-/* Notes a contribution that a server is about to handle; `before` is the chunk's version. */
+/* Notes a contribution that a server is about to handle; `before` is the chunk's present
+ * version. */
 void oracle_pushing(int server, const struct sim_msg *m, int64_t before);
 /* Checks a contribution that a server has handled: the version before and after, the new value. */
 void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,

@@ -134,7 +134,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
     sim_control_answer(sim.running, call, r);
 }
 
-/* A copy of a letter in flight: the original may change before the letter arrives. */
+/* Copy of a gate message in flight, because the original may change before the message arrives. */
 struct sent {
     struct net_gate gate;
     struct net_gate_item item[16];
@@ -167,7 +167,7 @@ enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate
     return st;
 }
 
-/* Passes a letter to the server's handler, and answers it. */
+/* Passes a gate message to the server's handler, and answers it. */
 void gate_request(struct region *r, struct sim_call *k)
 {
     struct sent *s = k->request;

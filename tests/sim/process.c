@@ -115,7 +115,7 @@ void sim_dispatch(struct sim_event *e)
     if (e->node >= 0) {
         struct sim_node *n = &sim.node[e->node];
         if (e->life != n->life || (n->state != NODE_UP && n->state != NODE_PAUSED))
-            return; /* the life has ended */
+            return; /* the event is for an earlier life of the process */
         if (n->state == NODE_PAUSED) {
             e->next = NULL;
             *n->held_end = e;

@@ -1,5 +1,6 @@
-/* tests/sim/process.h - the state of one process of the simulated job, and of its host, and what
- * its kind of process does with events.
+/* tests/sim/process.h - the state of one process of the simulated job, and of its host, and how its
+ * kind of process handles events. A life of a process lasts from its start to its end; the next
+ * start begins a new life.
  *
  * Owns:    nothing.
  * Threads: one.
@@ -16,7 +17,7 @@ struct sim_call;
 struct sim_msg;
 struct sim_ops { /* handlers of one kind of process */
     void (*start)(int node);
-    void (*die)(int node); /* frees its memory; net.c informs its peers */
+    void (*die)(int node); /* frees the process's memory; net.c informs its peers */
     void (*request)(int node, struct sim_call *call);
     void (*reply)(int node, struct sim_call *call);
     void (*message)(int node, struct net_stream *s, struct sim_msg *m);
@@ -38,21 +39,22 @@ struct sim_node {
     uint32_t life;
     uint64_t incarnation;
     int status;          /* exit status */
-    int64_t slow;        /* faults that slow its steps down */
-    int64_t disk_until;  /* time until which its disk hangs */
-    uint32_t disk_stuck; /* life in which its disk never answers; 0: none */
-    int disk_full;       /* faults that fill its disk */
-    int gone;            /* > 0: its host is gone for good, and replace_gone() counts */
-    bool reads_damaged;  /* the next checkpoint that it reads is damaged */
-    int begin_fails;     /* plans that it will fail to begin */
-    bool is_late;        /* the next rename of a manifest kills it */
-    struct sim_checkpoint damaged[SIM_DAMAGED]; /* checkpoints that it reads damaged */
+    int64_t slow;        /* number of active faults that slow down the process's steps */
+    int64_t disk_until;  /* time until which the process's disk hangs */
+    uint32_t disk_stuck; /* life of the process in which its disk never answers; 0: none */
+    int disk_full;       /* number of active faults that fill the process's disk */
+    int gone;            /* > 0: the process's host is gone for good; counter of replace_gone() */
+    bool reads_damaged;  /* the next checkpoint that the process reads is damaged */
+    int begin_fails;     /* number of plans that the process will fail to begin */
+    bool is_late;        /* the next rename of a manifest kills the process */
+    struct sim_checkpoint damaged[SIM_DAMAGED]; /* checkpoints that the process reads damaged */
     int n_damaged;
-    bool is_closed; /* it is up, but no call or stream reaches it */
-    uint32_t quit;  /* life that ended for good, with an error; 0: none */
+    bool is_closed; /* the process runs, but no call or stream reaches it */
+    uint32_t quit;  /* life of the process that ended for good, with an error; 0: none */
     struct sim_random random;
-    struct sim_event *held, **held_end; /* events that arrived while it is paused */
-    int64_t paused_at, paused_ns;       /* begin of its last pause; duration of all earlier ones */
+    struct sim_event *held, **held_end; /* events that arrived while the process is paused */
+    /* start of the process's last pause; duration of all earlier ones */
+    int64_t paused_at, paused_ns;
     char name[24];
 };
 

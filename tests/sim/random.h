@@ -50,7 +50,8 @@ static inline bool sim_chance(struct sim_random *r, int percent)
     return sim_below(r, 100) < percent;
 }
 
-/* Draws small numbers more often: the range doubles with a chance of 75 %. */
+/* Draws a number from low to high, small numbers more often: each time the range doubles with a
+ * chance of 75 %. */
 static inline int64_t sim_log(struct sim_random *r, int64_t low, int64_t high)
 {
     int64_t most = low;

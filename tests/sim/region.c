@@ -120,7 +120,7 @@ struct run *__wrap_service_run(struct service *s, int *ended)
     if (fiber_is_running())
         fiber_pause();
     struct run *run = __real_service_run(s, ended);
-    if (fiber_is_running()) /* the next generation may begin before this one is used */
+    if (fiber_is_running()) /* the next generation may begin before the caller uses this one */
         fiber_pause();
     return run;
 }
@@ -233,7 +233,7 @@ static void make_region(struct region *r)
 
 static void on_start(int node)
 {
-    int was = sim.running; /* -1 in an event of the world */
+    int was = sim.running; /* running node; -1: the event belongs to no node */
     sim.running = node;
     struct region *r = sim_alloc(sizeof *r);
     regions[node] = r;
@@ -305,7 +305,7 @@ static void on_die(int node)
     sim.running = was;
 }
 
-/* Lets the region's driver look for work after an event of either server. */
+/* Lets the region's driver check for work after an event of either server. */
 static void look_at_group(struct region *r)
 {
     struct region *h = region_head(r);

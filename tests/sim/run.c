@@ -98,8 +98,8 @@ static bool all_left(void)
     return is_done;
 }
 
-/* Returns true if the servers of a failed job have ended; if other faults strike, ps 0 alone,
- * since its order may not reach the other servers. */
+/* Returns true if the servers of a failed job have ended. If other faults strike, checks only ps 0,
+ * because its order to end may not reach the other servers. */
 static bool have_failed(void)
 {
     int n = sim_schedule_only_quits(sim.schedule) ? SIM_SERVERS : 1;
@@ -131,7 +131,7 @@ static void check_quits(void)
                      sim.node[i].name, sim.node[i].status);
 }
 
-/* Returns true if a parent group may have lost all its versions and checkpoints. */
+/* Returns true if a parent group may have lost all its versions and all its checkpoints. */
 static bool has_lost_all(void)
 {
     bool is_lost = false;
@@ -142,8 +142,8 @@ static bool has_lost_all(void)
     return is_lost;
 }
 
-/* Returns true if the job has ended: by ps 0's decision, or without one once all workers have
- * ended. */
+/* Returns true if the job has ended: by ps 0's decision; without ps 0's decisions, once all workers
+ * have ended. */
 static bool is_over(void)
 {
     if (sim.job_failed)
@@ -151,8 +151,9 @@ static bool is_over(void)
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
         return true; /* ps 0 has lost its memory, and no worker is left to inform it */
     if (opt(OPT_regions) && all_left() && has_lost_all())
-        return true;          /* regions that have ended do not join again */
-    if (opt(OPT_coordinator)) /* a ps 0 that dies while it ends has no work left */
+        return true; /* regions that have ended do not join again */
+    /* a ps 0 that dies while it ends is not started again, because it has no work left */
+    if (opt(OPT_coordinator))
         return sim.node[0].state == NODE_ENDED || (sim.job_done && sim.node[0].life > sim.job_done);
     for (int i = 0; i < (int)opt(OPT_workers); i++)
         if (sim.node[SIM_SERVERS + i].state != NODE_ENDED)
@@ -176,8 +177,8 @@ static void end_world(void)
             sim_kill(i, false);
 }
 
-/* Runs the world until its end. The end is looked for only after a process started or ended, or a
- * server learnt how its job ends: sim.has_changed. */
+/* Runs the world until its end. Checks whether it has ended only after a process was started or
+ * ended, or a server was informed how its job ends: sim.has_changed. */
 static void run_all(void)
 {
     start_all();

@@ -14,18 +14,18 @@ struct sim_outcome {
 };
 
 void sim_run(const struct sim_schedule *s, bool has_story, struct sim_outcome *out);
-/* Runs it in a process of its own, so that a crash or an endless loop is an outcome, too: "crash",
- * "hang". */
+/* Runs the schedule in a process of its own, so that a crash or an endless loop is an outcome, too:
+ * "crash", "hang". */
 void sim_run_apart(const struct sim_schedule *s, struct sim_outcome *out);
 /* Shortens the schedule as long as the same check fails; *n_runs: number of runs. */
 void sim_shrink(struct sim_schedule *s, int *n_runs);
 
 struct sim_batch {
-    uint64_t first, last; /* seeds, last included; stops at `seconds` (0: no limit) */
+    uint64_t first, last; /* first and last seed; the batch stops after `seconds` (0: no limit) */
     int jobs, seconds, mutant;
     bool shrinks, is_quiet;
     bool clip, quit, regions; /* modes of sim */
-    char *folder;             /* folder for shrunk schedules; NULL: none */
+    char *folder;             /* folder to which shrunk schedules are written; NULL: none */
     /* out */
     int64_t n_runs, n_events, n_failed;
     double took;

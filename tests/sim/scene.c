@@ -47,7 +47,7 @@ static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
 }
 
 /* Adds the death of another server, so that a server reads a checkpoint from the folder that never
- * answers it; and SIGTERM, so that it has to end in this state. */
+ * answers that server. Adds SIGTERM, so that the server has to end in this state. */
 static void draw_beside_stuck(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *stuck = &s->fault[s->n_faults - 1];
@@ -85,13 +85,13 @@ static int draw_worker(struct sim_random *r, const struct sim_schedule *s)
     return SIM_SERVERS + (int)sim_below(r, s->option[OPT_workers]);
 }
 
-/* ps 0 forgets the job, perhaps after it was started again once, as does one worker, while another
- * worker cannot reach ps 0. */
+/* Adds a scene: ps 0 loses its memory, perhaps after it was started again once. One worker also
+ * loses its memory, while another worker cannot reach ps 0. */
 static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     int64_t cut_ms = f.ms;
     s->option[OPT_folder] = sim_chance(r, 50);
-    if (sim_chance(r, 50)) /* so that only workers report the earlier generations */
+    if (sim_chance(r, 50)) /* only workers then report the earlier generations */
         s->option[OPT_servers] = 1;
     f.ms = sim_log(r, 1, 2000);
     if (s->option[OPT_folder]) {
@@ -101,7 +101,7 @@ static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struc
         add_fault(s, again);
         f.kind = FAULT_lose_folder;
     }
-    if (sim_chance(r, 50)) { /* while members join */
+    if (sim_chance(r, 50)) { /* the fault then strikes while members join */
         f.mark = MARK_start;
         f.after_us = sim_below(r, 1500000);
     } else {
@@ -118,7 +118,8 @@ static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struc
         add_fault(s, f);
 }
 
-/* The folder hangs while ps 0 records its next epoch, and ps 0 dies again once it plans. */
+/* Adds a scene: the folder hangs while ps 0 records its next epoch, and ps 0 dies again once it
+ * makes a plan. */
 static void draw_unrecorded(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     s->option[OPT_folder] = 1;
@@ -136,8 +137,8 @@ static void draw_unrecorded(struct sim_random *r, struct sim_schedule *s, struct
     add_fault(s, f);
 }
 
-/* A server stays away until long after all other faults, in a job that needs all of its workers:
- * they ask ps 0 while they wait for the server. */
+/* Adds a scene: a server stays away until long after all other faults, in a job that needs all of
+ * its workers. The workers join at ps 0 again and again while they wait for the server. */
 static void draw_absence(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     if (s->option[OPT_servers] < 2)
@@ -153,7 +154,7 @@ static void draw_absence(struct sim_random *r, struct sim_schedule *s, struct si
     add_fault(s, f);
 }
 
-/* ps 0 receives SIGTERM while a server, to which its link is slow, is drained. */
+/* Adds a scene: ps 0 receives SIGTERM while a server is drained to which ps 0 has a slow link. */
 static void draw_end_of_drain(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     int64_t n = s->option[OPT_servers] < 2 ? 2 : s->option[OPT_servers];
@@ -175,8 +176,8 @@ static void draw_end_of_drain(struct sim_random *r, struct sim_schedule *s, stru
     add_fault(s, f);
 }
 
-/* A folder hangs at the last step, or never answers a server again, while a worker restarts or a
- * server is drained. */
+/* Adds a scene: a folder hangs at the last step, or never answers a server again, while a worker
+ * restarts or a server is drained. */
 static void draw_slow_end(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     int64_t last = s->option[OPT_steps] * s->option[OPT_chunks], n = s->option[OPT_servers];
@@ -194,7 +195,7 @@ static void draw_slow_end(struct sim_random *r, struct sim_schedule *s, struct s
     add_fault(s, f);
 }
 
-/* Servers die one after the other while generations begin. */
+/* Adds a scene: servers die one after the other while generations begin. */
 static void draw_deaths(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     for (f.nth = 1; f.nth <= 3; f.nth++) {
@@ -206,7 +207,8 @@ static void draw_deaths(struct sim_random *r, struct sim_schedule *s, struct sim
     }
 }
 
-/* A worker reaches ps 0, but not another server, for a long time, and is started again. */
+/* Adds a scene: a worker reaches ps 0, but not another server, for a long time, and is started
+ * again. */
 static void draw_half_cut(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     if (s->option[OPT_servers] < 2)
@@ -253,12 +255,12 @@ void sim_scene_late_order(struct sim_random *r, struct sim_schedule *s)
     o[OPT_workers] = 2;
     o[OPT_delay_us] = sim_between(r, 1000, 5000);
     o[OPT_compute_ms] =
-        o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* the order arrives steps later */
+        o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* so that the order arrives steps later */
     o[OPT_tail] = o[OPT_no_memory] = 0;
     struct sim_fault f = {.kind = FAULT_slow_link, .mark = MARK_start, .nth = 1, .ms = 60000};
     f.other = (int)o[OPT_servers] - 1;
     add_fault(s, f);
-    f.kind = FAULT_cut; /* so that ps 0 learns of the error later than of the order's result */
+    f.kind = FAULT_cut; /* so that ps 0 receives the error later than the order's result */
     f.node = draw_worker(r, s);
     f.other = 0;
     f.mark = MARK_version;

@@ -1,5 +1,6 @@
-/* tests/sim/schedule.c - see schedule.h. Swarm testing: each schedule has its own options, and its
- * own few kinds of faults with their own weights, so that no two kinds always occur together. */
+/* tests/sim/schedule.c - see schedule.h. This is swarm testing: each schedule has its own options,
+ * and its own few kinds of faults with their own weights, so that no two kinds always occur
+ * together. */
 #include "tests/sim/schedule.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim.h"
@@ -87,14 +88,15 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return core && server && s->option[OPT_folder];
     case FAULT_begin_fails:
         return core && server;
-    case FAULT_disk_stuck: /* ps 0 names what it waits for, and waits */
+    case FAULT_disk_stuck: /* ps 0 only waits for this server, and names it */
         return core && server && node != 0;
-    case FAULT_apart: /* the other workers continue without it, if there are any */
+    case FAULT_apart: /* the other workers, if there are any, continue without this worker */
         return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
     case FAULT_late:
     case FAULT_lose_folder:
         return core && s->option[OPT_folder] && node == 0;
-    case FAULT_gone: /* ps 0 has to decide; for its own loss see docs/guide/failures.md */
+    /* ps 0 has to decide without the server; the loss of ps 0 itself: docs/guide/failures.md */
+    case FAULT_gone:
         return core && node != 0;
     default:
         return 1;
@@ -176,7 +178,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
         int fits = may(s, f.kind, f.node) && (!fault_two[f.kind] || f.node != f.other);
         if (f.kind == FAULT_apart)
             fits &= n_apart++ == 0 && sim_is_server(f.other) && f.other != 0;
-        if (fits && s->n_faults > 0 && sim_chance(&r, 40)) { /* shortly after the fault before it */
+        /* strikes shortly after the fault before it */
+        if (fits && s->n_faults > 0 && sim_chance(&r, 40)) {
             const struct sim_fault *before = &s->fault[s->n_faults - 1];
             f.mark = before->mark;
             f.nth = before->nth;
@@ -320,8 +323,8 @@ void sim_schedule_quit(struct sim_schedule *s)
         s->n_faults = 0;
         o[OPT_steps] = sim_option_high[OPT_steps];
         o[OPT_calm_ms] = sim_option_high[OPT_calm_ms];
-        /* If the timeout is 0, ps 0 may judge a stream's end before the leave message arrives; over
-         * a slow link that may never arrive. */
+        /* If the timeout is 0, ps 0 may judge the end of a stream before the leave message arrives;
+         * over a slow link the leave message may never arrive. */
         o[OPT_worker_timeout_ms] = 10000;
         o[OPT_tail] = 0;
     }
@@ -350,7 +353,7 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_clip] = 1;
 }
 
-/* Moves a fault to the region's second server, or to its link with the first one. */
+/* Changes the node of a fault to the region's second server, or to its link with the first one. */
 static void strike_second(struct sim_fault *f)
 {
     int second = f->node + SIM_WORKERS / 2;

@@ -56,27 +56,27 @@ enum sim_option {
 /* X(name, needs a second node, lasts). */
 #define SIM_FAULTS(X)                                                                              \
     X(kill, 0, 1)        /* the process dies, and is started again after `ms` */                   \
-    X(power, 0, 1)       /* its host is lost: no peer is informed */                               \
+    X(power, 0, 1)       /* the node's host is lost: no peer is informed */                        \
     X(pause, 0, 1)       /* SIGSTOP, then SIGCONT */                                               \
     X(reset, 1, 0)       /* the connections of two nodes break */                                  \
     X(cut, 1, 1)         /* no message passes between two nodes */                                 \
     X(cut_one_way, 1, 1) /* no message passes from the first to the second */                      \
-    X(isolate, 0, 1)     /* no message passes from or to it */                                     \
+    X(isolate, 0, 1)     /* no message passes from or to the node */                               \
     X(slow_link, 1, 1)   /* messages are a hundred times slower */                                 \
     X(slow, 0, 1)        /* a worker's steps are a hundred times slower */                         \
     X(term, 0, 0)        /* SIGTERM */                                                             \
     X(join, 0, 0)        /* a new worker or server joins */                                        \
     X(drain, 0, 0)       /* an operator drains the server, or removes the worker */                \
     X(checkpoint, 0, 0)  /* an operator orders a checkpoint */                                     \
-    X(disk_hang, 0, 1)   /* calls to its folder do not return before the end */                    \
+    X(disk_hang, 0, 1)   /* calls to the node's folder return only when the fault ends */          \
     X(disk_full, 0, 1)                                                                             \
     X(damaged, 0, 0)     /* the next checkpoint that a server reads is damaged there */            \
-    X(begin_fails, 0, 0) /* it fails to begin its next plan, one to three times */                 \
-    X(gone, 0, 0)        /* it dies, and only the operator replaces it */                          \
+    X(begin_fails, 0, 0) /* a server fails to begin its next plan, one to three times */           \
+    X(gone, 0, 0)        /* the process dies, and only the operator replaces it */                 \
     X(disk_stuck, 0, 0)  /* calls of this process to its folder never return */                    \
     X(apart, 1, 0)       /* no message passes between a worker and a server, for good */           \
     X(lose_folder, 0, 1) /* ps 0's host is lost, and the folder with it */                         \
-    X(late, 0, 0)        /* ps 0 dies in its next rename of a manifest, which is done later */     \
+    X(late, 0, 0)        /* ps 0 dies in its next rename of a manifest, which ends later */        \
     X(quit, 0, 0)        /* a worker reports an error and ends for good; sim --quit */
 
 enum sim_fault_kind {

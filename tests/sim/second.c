@@ -1,6 +1,6 @@
 /* tests/sim/second.c - the process of a region's second server (second.h), with production's
- * region_server, service and store. The region's driver (group.c), which is at ps 0, sends it
- * plans, stops and workers' pieces, which arrive a little later. */
+ * region_server, service and store. The region's driver (group.c), which runs at ps 0, sends plans,
+ * stops and workers' pieces to the second server. They arrive a little later. */
 #include "tests/sim/second.h"
 #include "ps/region/region_server.h"
 #include <stdlib.h>

@@ -7,15 +7,16 @@
 
 int second_node(int head);
 bool region_is_second(int node);
-struct region *region_head(struct region *r);         /* process of its ps 0 */
-struct region *region_second(const struct region *r); /* NULL: it does not run */
-/* Returns the region whose ledger has the versions of this process now; NULL: none. */
+struct region *region_head(struct region *r); /* process of its ps 0 */
+/* process of its second server; NULL: that process does not run */
+struct region *region_second(const struct region *r);
+/* Returns the region whose ledger currently checks the versions of this process; NULL: none. */
 struct region *ledger_of(struct region *r);
 void second_reset(void);
 void second_start(struct region *r);
 void second_die(struct region *r);
 void second_timer(struct region *r, int what, int64_t number);
-/* Lets a worker join at the second server, too; *init: it is to send first values. */
+/* Lets a worker join at the second server, too. *init: the worker must send initial values. */
 bool second_join(struct region *h, struct group_worker *g, const struct net_join *like,
                  const struct net_join_reply *told, bool *init);
 /* Sends a worker's piece to the second server. */

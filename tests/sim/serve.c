@@ -38,7 +38,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        if (bytes > 0) /* without bytes the receiver has the value (fragments.h) */
+        if (bytes > 0) /* without bytes the receiver already has the value (fragments.h) */
             oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
                            (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
@@ -153,7 +153,7 @@ enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, i
     return ST_CORRUPT;
 }
 
-/* A region's workers have all gradients. */
+/* Reports no idle updates for a region: its workers have all gradients. */
 void __real_checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
                                     int chunk, int64_t version, uint64_t *idle);
 void __wrap_checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,

@@ -19,7 +19,8 @@ enum { FIRST_TERM_S = 400, TERM_S = 90 };
 
 static struct server *servers[SIM_SERVERS];
 
-struct run *__real_service_run(struct service *s, int *ended); /* does not switch fibers */
+/* does not switch to another fiber */
+struct run *__real_service_run(struct service *s, int *ended);
 
 struct server *sim_server(int node)
 {
@@ -215,7 +216,7 @@ static void forget_stream(struct net_stream *stream)
     s->handler.stream_closed(s->handler.ctx, stream);
 }
 
-/* Closes the server to calls and streams; its peers notice. */
+/* Closes the server to calls and streams; its peers notice that. */
 static void close_server(struct server *s)
 {
     sim.node[s->node].is_closed = true;
@@ -261,8 +262,8 @@ done:
     return st;
 }
 
-/* Waits until the process is to end, then for its last checkpoint. Returns true if it lacks
- * that. */
+/* Waits until the process must end, then for its last checkpoint. Returns true if the process lacks
+ * that checkpoint. */
 static bool await_end(struct server *s)
 {
     while (!s->is_dying && !s->refused && !s->over && !s->failed && !s->job_done && !s->has_term)
@@ -366,7 +367,7 @@ static void on_request(int node, struct sim_call *c)
 {
     struct server *s = servers[node];
     if (sim.node[node].is_closed)
-        return; /* the connection is gone */
+        return; /* the connection is gone, so the answer is lost */
     if (c->kind == CALL_JOIN) {
         answer_join(s, c);
     } else if (c->kind == CALL_LEAVE) {
@@ -489,7 +490,8 @@ static void on_timer(int node, int what, int64_t number)
         squares_timer(node, number);
 }
 
-/* Handles SIGTERM as ps/shutdown.c: the first ends the process in order, the second at once. */
+/* Handles SIGTERM as ps/shutdown.c does: the first SIGTERM ends the process in order, the second
+ * one at once. */
 static void on_term(int node)
 {
     struct server *s = servers[node];

@@ -21,19 +21,19 @@ enum { TIMER_KILL, TIMER_EXIT = 1, TIMER_SQUARES, TIMER_TERM };
 struct watch;
 struct server {
     int node;
-    bool is_dying, has_term; /* has_term: it has received SIGTERM */
-    int64_t
-        paused_ns; /* duration of the pauses that its time to end includes; -1: no SIGTERM yet */
+    bool is_dying, has_term; /* has_term: the process has received SIGTERM */
+    /* duration of the pauses since SIGTERM, which extend the time to end; -1: no SIGTERM yet */
+    int64_t paused_ns;
     bool job_done, over, failed, refused, unsure; /* flags of struct app (ps/app.h) */
-    struct node *self;                            /* NULL: not started yet, or ended */
+    struct node *self; /* node of the process; NULL: it has not started yet, or has ended */
     struct service *service;
     struct net_server_handler handler;
-    struct watch *watch; /* only at ps 0; else NULL */
+    struct watch *watch; /* checks of ps 0's decisions; NULL: this is not ps 0 */
     uint64_t last_generation;
 };
 
 extern const struct sim_ops sim_server_ops;
-struct server *sim_server(int node); /* NULL: it does not run */
+struct server *sim_server(int node); /* state of the server; NULL: it does not run */
 int sim_running(void);               /* node whose event is handled */
 /* Sends a command of an operator to ps 0. */
 void server_command(enum coordinator_command_kind what, int index);
@@ -61,7 +61,7 @@ struct segment *server_memory(void);
 
 /* peer.c */
 
-/* Wakes the fiber, of any process, that waits for the call. */
+/* Wakes the fiber, of whatever process, that waits for the call. */
 void peer_reply(struct sim_call *c);
 /* Passes a control call to the server. */
 void peer_control(struct server *s, struct sim_call *c);

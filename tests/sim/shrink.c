@@ -42,7 +42,8 @@ struct shrink {
     int n_runs;
 };
 
-/* Replaces the schedule by the other if that fails the same check. Returns true if so. */
+/* Replaces the schedule by the other one if that also fails the same check. Returns true in that
+ * case. */
 static bool keep_if(struct shrink *h, const struct sim_schedule *other)
 {
     struct sim_outcome o;
@@ -126,7 +127,7 @@ static bool simplify_faults(struct shrink *h)
     return is_better;
 }
 
-/* Tries small seeds: other draws may fail with fewer faults. */
+/* Tries small seeds: with other random numbers, fewer faults may be enough for the failure. */
 static bool lower_seed(struct shrink *h)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {

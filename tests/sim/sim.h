@@ -40,7 +40,7 @@ enum sim_event_kind {
 struct sim_event {
     enum sim_event_kind kind;
     int node;      /* the node that handles it; -1: the world */
-    uint32_t life; /* life of that node; another life ignores the event */
+    uint32_t life; /* life of that node; the event is dropped in another life */
     int a;
     int64_t b;
     void *p;
@@ -83,7 +83,8 @@ void *sim_alloc_list(size_t bytes);             /* returns such memory, but does
 void *sim_copy(const void *from, size_t bytes); /* copies the bytes to such memory */
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node);
 void sim_repost(struct sim_event *e, int64_t delay);
-struct sim_event *sim_next(void); /* moves the clock to it; NULL: no event is left */
+/* removes the next event, and moves the clock to it; NULL: no event is left */
+struct sim_event *sim_next(void);
 void sim_digest(uint64_t what);
 void sim_story(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define STORY(...)                                                                                 \
@@ -93,13 +94,13 @@ void sim_story(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
     } while (0)
 void sim_fail(const char *check, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), noreturn));
-void sim_mark(enum sim_mark mark); /* posts the faults that wait for it */
+void sim_mark(enum sim_mark mark); /* counts the mark, and posts the faults that wait for it */
 
 /* Starts a process in a new life, unless it runs or its host is gone (process.c). */
 void sim_start(int node);
 void sim_kill(int node, bool power);
 void sim_pause(int node, bool on);
-void sim_ended(int node, int status); /* ends the process in an event of its own */
+void sim_ended(int node, int status); /* posts the event in which the process ends */
 void sim_dispatch(struct sim_event *e);
 void sim_timer(int node, int64_t delay, int what, int64_t number);
 

@@ -1,5 +1,5 @@
 /* tests/sim/squares.c - ps/service/square_sender.h on the simulated network (server.h): sends this
- * server's part of each step's norm to each other server until that accepts it. */
+ * server's part of each step's norm to each other server, until that server accepts it. */
 #include "ps/service/square_sender.h"
 #include "tests/sim/server.h"
 #include <string.h>
@@ -13,7 +13,7 @@ struct peer {
     struct sim_call *call; /* call in flight; NULL: none */
 };
 
-struct square_sender { /* lasts for the run */
+struct square_sender { /* a sender, which lasts for the run */
     struct square_sender *next;
     int node, number, self, n, n_peers;
     bool is_dead;

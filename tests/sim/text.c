@@ -1,6 +1,6 @@
-/* tests/sim/text.c - parses each JSON text once (--wrap): a server reads the same manifests, leases
- * and headers of shards again and again. The caller receives the tree of the first parse, which no
- * code changes. Not under a sanitizer, which watches each tree. */
+/* tests/sim/text.c - parses each JSON text once (--wrap), because a server reads the same
+ * manifests, leases and headers of shards again and again. The caller receives the tree of the
+ * first parse, which no code changes. Not used under a sanitizer, which watches each tree. */
 #include "base/digest.h"
 #include "tests/sim/sim.h"
 #include <jansson.h>
@@ -8,10 +8,11 @@
 #include <string.h>
 
 #ifndef WEIR_SIM_LIBC_MALLOC
-enum { MAX_TEXTS = 64 }; /* texts of about one run; later ones replace them */
+/* number of kept texts, about as many as in one run; later texts replace earlier ones */
+enum { MAX_TEXTS = 64 };
 
 struct text {
-    char *bytes; /* NULL: the place is free */
+    char *bytes; /* bytes of the text; NULL: the place is free */
     size_t n;
     json_t *root;
 };

@@ -13,18 +13,23 @@
 #include "tests/sim/worker.h"
 #include <string.h>
 
-enum { GONE_MS = 14000 }; /* a server's silence, one step of ps 0 below its SILENT_MS */
+/* silence after which ps 0 may abandon a server in its next step: SILENT_MS less one step */
+enum { GONE_MS = 14000 };
 enum { MOST_SERVERS = 12, MOST_WORKERS = 16 };
 enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
 
 struct watch {
-    const struct net_plan *kept[KEPT_PLANS], *plan; /* copies; the newest last; the plan in force */
-    uint32_t life[KEPT_PLANS][SIM_SERVERS];         /* servers' lives when a kept plan was made */
-    uint32_t drained[SIM_SERVERS];  /* lives of servers when an operator drained them; 0: none */
-    uint32_t silent[SIM_SERVERS];   /* the same, if it was silent: ps 0 does not wait for it */
-    uint32_t slow[SIM_SERVERS];     /* the same, if it was slow to hand on its chunks */
-    uint32_t given_up[SIM_SERVERS]; /* silent or slow when ps 0 last looked for a checkpoint */
-    int64_t planned_ns;             /* time at which the plan in force was made */
+    /* kept: copies, the newest last; plan: the plan in force */
+    const struct net_plan *kept[KEPT_PLANS], *plan;
+    uint32_t life[KEPT_PLANS][SIM_SERVERS]; /* servers' lives when a kept plan was made */
+    uint32_t drained[SIM_SERVERS]; /* lives of servers when an operator drained them; 0: none */
+    /* lives of servers that were silent when they were drained: ps 0 does not wait for these */
+    uint32_t silent[SIM_SERVERS];
+    /* lives of servers that were slow to hand on their chunks when they were drained */
+    uint32_t slow[SIM_SERVERS];
+    /* lives of servers that were silent or slow when ps 0 last looked for a checkpoint */
+    uint32_t given_up[SIM_SERVERS];
+    int64_t planned_ns;  /* time at which the plan in force was made */
     uint64_t works_lost; /* generation whose work was abandoned for a drained server; 0: none */
     uint64_t base;       /* generation that the next plan continues */
     int64_t roster_ns;   /* time at which the coordinator last received the roster */
@@ -52,7 +57,7 @@ static int slot_of(const struct coordinator_state *c, const char *address)
     return -1;
 }
 
-/* Returns the silence of a server on ps 0's clock, as in its last step; -1: it is not known. */
+/* Returns for how long ps 0's last step has counted a server as silent; -1: unknown. */
 static int64_t silent_ms(const struct coordinator_state *c, const char *address)
 {
     struct coordinator_server_view v;
@@ -63,7 +68,7 @@ static int64_t silent_ms(const struct coordinator_state *c, const char *address)
     return v.heard_ms;
 }
 
-/* Notes which server an operator drains, by the answer to the operator. */
+/* Notes which server an operator drains, according to ps 0's answer to the operator. */
 static void note_drain(struct watch *w, const struct coordinator_state *c, int index)
 {
     char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
@@ -99,7 +104,7 @@ void watch_joined(struct watch *w, int node)
     w->joined_ns[node] = sim.now;
 }
 
-/* Checks that no member that is on the coordinator's last roster still trains. */
+/* Checks that no member on the coordinator's last roster still trains. */
 static void check_failed(const struct watch *w)
 {
     const struct net_plan *p = w->plan;
@@ -131,7 +136,8 @@ void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinat
             check_failed(w);
     sim_digest(coordinator_view_generation(c) ^ (uint64_t)out->n << 32);
     if (e->kind == COORDINATOR_CONTROL && silent_ms(c, e->control->address) == 0)
-        w->silent[sim_server_at(e->control->address)] = 0; /* ps 0 waits for it again */
+        /* the server has called, so ps 0 waits for it again */
+        w->silent[sim_server_at(e->control->address)] = 0;
 }
 
 static bool is_given_up(const struct watch *w, int node)
@@ -258,7 +264,8 @@ enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnat
     return st;
 }
 
-/* Returns true if the node reads this checkpoint damaged. It stays damaged. */
+/* Returns true if the node reads this checkpoint damaged. The checkpoint then stays damaged for the
+ * node. */
 static bool reads_damaged(const struct sim_node *n, struct checkpoint_id id)
 {
     for (int i = 0; i < n->n_damaged; i++)
@@ -275,8 +282,8 @@ static bool is_damaged_anywhere(struct checkpoint_id id)
     return false;
 }
 
-/* Checks that a ps 0 restores no older checkpoint than the newest when it claimed the folder,
- * unless a server finds that one damaged. */
+/* Checks that a ps 0 restores no checkpoint that is older than the newest one at the time of its
+ * claim, unless a server finds that newest one damaged. */
 static void check_restored(const struct watch *w, const struct net_plan *first)
 {
     struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
@@ -408,8 +415,8 @@ static bool has_older(struct checkpoint_id than)
     return false;
 }
 
-/* Returns true if this server reads the checkpoint damaged. It is damaged only if an older one
- * exists, since the job could not continue without it. */
+/* Returns true if this server reads the checkpoint damaged. A checkpoint is made damaged only if an
+ * older one exists, because the job could not continue without any. */
 static bool is_damaged(const struct checkpoint_restore *r)
 {
     struct sim_node *n = &sim.node[sim.running];

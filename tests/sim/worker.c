@@ -1,6 +1,6 @@
-/* tests/sim/worker.c - see worker.h. The loop is that of worker/train and member/updates.c: it
- * starts in a generation, computes, pushes and waits; starts again when the generation has ended;
- * and leaves at the end. */
+/* tests/sim/worker.c - see worker.h. The loop has the same parts as that of worker/train and
+ * member/updates.c: it starts in a generation, computes, pushes and waits; it starts again when the
+ * generation has ended; at the end it leaves. */
 #include "tests/sim/worker.h"
 #include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
@@ -16,8 +16,10 @@ struct worker {
     struct net_exchange *x;
     struct net_start start; /* start of the present generation */
     int64_t step;
-    bool quits, has_term, is_leaving; /* is_leaving: it sends leave messages, or has sent them */
-    bool diverges; /* its next contribution is not finite; a server refuses it, and it quits */
+    /* is_leaving: the worker sends leave messages, or has sent them */
+    bool quits, has_term, is_leaving;
+    /* the worker's next contribution is not finite; a server refuses it, and the worker quits */
+    bool diverges;
     int n_leavers; /* threads that inform ps 0 of SIGTERM */
     float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
 };
@@ -32,7 +34,7 @@ static bool in_lockstep(void)
 void worker_quit(int node)
 {
     struct worker *w = workers[node];
-    if (w->is_leaving || !w->start.generation) /* not a member yet */
+    if (w->is_leaving || !w->start.generation) /* the worker is no member any more, or not yet */
         return;
     w->diverges = sim_chance(&sim.node[node].random, 50);
     w->quits = !w->diverges;
@@ -98,7 +100,8 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
     bool is_bad = w->diverges && i == sim_chunks->n_chunks - 1;
     if (is_bad)
         data[0] = INFINITY;
-    if (w->node % 2) /* it sends from the values, as libweir sends changes (libweir/arrays.c) */
+    /* these workers send from the values, as libweir sends changes (libweir/arrays.c) */
+    if (w->node % 2)
         data = memcpy(values, data, (size_t)c->n_elems * sizeof *values);
     static const uint8_t marks = 1;
     bool lacks = sim_lacks(i, position) && !is_bad;
@@ -154,7 +157,7 @@ static enum status train(struct worker *w)
     return st;
 }
 
-/* Leaves the job, if it can. Returns the exit status. */
+/* Leaves the job, if the worker can leave it. Returns the exit status. */
 static int leave_job(struct worker *w, enum status st)
 {
     bool leaves = st == ST_OK || w->quits || (st == ST_CANCELLED && opt(OPT_coordinator));
@@ -211,7 +214,7 @@ static void on_start(int node)
         .ctx = w};
     struct net_exchange_config own = cfg;
     if (index >= sim_job.n_workers)
-        own.join.job.n_workers = 0; /* it joins a running job */
+        own.join.job.n_workers = 0; /* the worker joins a running job */
     sim.running = node;
     workers[node] = w;
     w->node = node;
@@ -251,8 +254,8 @@ static void *leave_soon_main(void *arg)
     return NULL;
 }
 
-/* Handles SIGTERM as worker/shutdown.c: the worker leaves at the next generation; without a ps 0
- * that decides on generations it ends at once. */
+/* Handles SIGTERM as worker/shutdown.c does: the worker leaves at the next generation; without a ps
+ * 0 that decides on generations it ends at once. */
 static void on_term(int node)
 {
     struct worker *w = workers[node];

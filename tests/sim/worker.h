@@ -14,7 +14,7 @@ extern const struct sim_ops sim_worker_ops;
 void worker_quit(int node);
 /* Returns true after SIGTERM to the worker. */
 bool worker_leaves(int node);
-/* Returns true if the worker trains in this generation of this ps 0's. */
+/* Returns true if the worker trains in this generation of this ps 0. */
 bool worker_trains_in(int node, uint64_t generation, uint64_t ps0);
 
 #endif
