@@ -69,8 +69,8 @@ static int64_t elems_of(const struct conv_pass *c, int which)
     return c->shape[which].n * c->shape[which].channels * c->shape[which].plane;
 }
 
-/* Returns the matrices whose transposition converts a tensor to the product's layout. from 1: back
- * from that layout. */
+/* Returns the matrices whose transposition converts a tensor to the product's layout; if `from` is
+ * set, those that convert it back from that layout. */
 static struct gpu_matrices matrices_of(const struct product *p, int which, int from)
 {
     const struct conv_pass *c = p->pass->state[p->i];

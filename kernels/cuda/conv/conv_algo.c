@@ -109,8 +109,7 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
     return math_set(c, w->d, w->proposal[k].math);
 }
 
-/* cuDNN has a separate type of result for each of the three products; all three have the same
- * fields. */
+/* Each of the three products has its own type of result in cuDNN, with the same fields. */
 #define ANSWERS_TAKE(way, perf, n_perf)                                                            \
     do {                                                                                           \
         (way)->n = code == CUDNN_STATUS_SUCCESS ? (n_perf) : 0;                                    \

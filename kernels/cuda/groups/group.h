@@ -38,7 +38,8 @@ struct gpu_group {
     int *arrived;       /* [n_layers] number of members that have queued their backward */
     int64_t *queued;    /* [n_layers] number of sums queued so far */
     enum status failed; /* reason why the group computes no further sums */
-    int one_thread;     /* only the thread that queues for all members aborts */
+    /* only the thread that queues the steps of all members aborts the communicators */
+    int one_thread;
 };
 
 struct gpu_group_bucket {

@@ -69,7 +69,8 @@ static enum status cards_run(struct gpu_group *g, int layer, int is_params,
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
     enum status st = operation(g->comm, g->buffer, share, g->stream);
-    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE would mean a peer that may return */
+    /* the caller would treat ST_DEADLINE as a missing peer that may return */
+    return st == ST_DEADLINE ? ST_INTERNAL : st;
 }
 
 struct gpu_group_part gpu_group_part(const struct gpu_plan *leader, int layer, int k)

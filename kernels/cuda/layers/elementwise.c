@@ -93,7 +93,8 @@ static enum status dropout_plan(struct gpu_plan *plan, int i)
     TRY(gpu_plan_state_create(op, sizeof *c, &c));
     c->mask.elems = shape_elems(&op->layer->in);
     c->mask.key = rng_key(plan->cfg.seed, RNG_DROPOUT, (uint64_t)i);
-    /* the condition k * 2^-24 < rate becomes k < threshold; both forms are exact */
+    /* dropout.cu draws a number of 24 bits for each unit, and drops the unit if number * 2^-24 <
+     * rate. The kernel compares number < threshold instead; both comparisons are exact. */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
     if (plan->cfg.inference_only) {

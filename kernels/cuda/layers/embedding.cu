@@ -52,9 +52,10 @@ static __global__ void weir_embed_clear(float *grad, int64_t n)
         grad[k] = 0.0f;
 }
 
-/* Computes the gradient of a large table. Neighbouring threads write neighbouring values of a row.
- * Launch: grid-stride over the units, THREADS a block. Moves 16 bytes per cell and unit, including
- * the read of the cell's number. */
+/* Computes the gradient of a large table. Each thread adds the gradients of one unit, a column of
+ * the table. At each cell all threads have the same number, so neighbouring threads write
+ * neighbouring values of one row. Launch: grid-stride over the units, THREADS a block. Moves 16
+ * bytes per cell and unit, including the read of the cell's number. */
 static __global__ void weir_embed_backward_large(struct gpu_embedding e, const float *dy,
                                                  float *grad)
 {

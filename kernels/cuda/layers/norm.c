@@ -1,6 +1,7 @@
-/* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature: a row of
- * features counts as an image of one cell. Training uses the batch's own statistics and returns
- * them as "gradients" of the running statistics; inference uses the caller's running statistics. */
+/* kernels/cuda/layers/norm.c - batch normalization by cuDNN: for images per channel, for rows of
+ * features per feature, where each row counts as an image of one cell. Training uses the batch's
+ * own statistics and returns them as "gradients" of the running statistics; inference uses the
+ * caller's running statistics. */
 #include "kernels/cuda/plan/plan.h"
 
 enum { GAMMA, BETA, MEAN, VARIANCE };

@@ -15,8 +15,9 @@
 /* Sets the limit; 0: no limit. ST_BUSY if memory is allocated now; ST_NOMEM if `reserve` fails;
  * logged. */
 enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
-/* Returns the size of the largest allocation that is possible now. *is_set: the limit is the cause
- * that it is not larger, because the device has more free memory. Errors of CUDA are logged. */
+/* Returns the size of the largest allocation that is possible now. *is_set becomes true if only the
+ * limit prevents a larger allocation: the device has more free memory. Errors of CUDA are
+ * logged. */
 enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
 /* Allocates memory with the alignment that cudaMalloc guarantees. ST_NOMEM is not logged: the
  * caller logs it with the layer. */

@@ -37,7 +37,7 @@ struct gpu_layer_capture {
     struct graph *forward; /* [n_layers] each graph is stored at its first layer */
     struct graph backward;
     int top, lowest; /* range of the layers with a backward */
-    int is_warm;     /* true: a step has already run uncaptured */
+    int is_warm;     /* true: a step has already run without a capture */
     int has_failed, is_invalid;
     int has_targets;               /* true: the forwards were captured with targets */
     int forward_next, forward_end; /* range of layers whose forward is queued, but not called yet */

@@ -81,7 +81,8 @@ enum status gpu_cards_wait(struct gpu_plan *first, int slot, struct resident_res
  * reason why the group failed first. If a card's graph cannot be destroyed, logs that and ends the
  * process, because NCCL would never return from the abort. */
 enum status gpu_cards_end(struct gpu_plan *first, enum status st);
-/* Does the same if the group of this plan has failed. Called before the plan waits for its work. */
+/* Ends the group as gpu_cards_end does, if the group of this plan has failed. Called before the
+ * plan waits for its work. */
 void gpu_cards_leave(struct gpu_plan *plan);
 
 #endif

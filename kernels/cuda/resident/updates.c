@@ -80,7 +80,8 @@ static void kernels_tell(struct gpu_updates *u, const struct device_updates_conf
     u->update.scale = (float)(1.0 / (double)cfg->weight);
 }
 
-/* Sets the slots to zero, and copies the list of parts to the device before it returns. */
+/* Sets the slots to zero, and copies the list of parts to the device. Both are complete when the
+ * function returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_updates *u)
 {
     enum status st = ST_OK;
