@@ -1,5 +1,5 @@
-/* net/exchange/averages.c - see averages.h. Each chunk's request is repeated like a pull, if its
- * stream breaks. */
+/* net/exchange/averages.c - see averages.h. If a stream breaks, its requests for averages are sent
+ * again, like pulls. */
 #include "net/exchange/averages.h"
 #include "net/exchange/exchange_requests.h"
 

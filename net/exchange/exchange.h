@@ -4,10 +4,10 @@
  *
  * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk. The
  * version is written straight into params. If the job's versions are whole (dtype_block 1, no
- * fragments), the gradient may lie in params, at its chunk. A broken stream is reopened without
- * limit (a log line names the server every few seconds). Requests without an answer are sent again
- * under the same identity, so each counts once (I3). If a wait fails, the bytes stay borrowed until
- * net_exchange_destroy() has returned.
+ * fragments), the gradient may be stored in params, in the place of its chunk. A broken stream is
+ * reopened without limit (a log line names the server every few seconds). Requests without an
+ * answer are sent again under the same identity, so each counts once (I3). If a wait fails, the
+ * bytes stay borrowed until net_exchange_destroy() has returned.
  *
  * When a generation ends, push, pull and wait return ST_REBASED. Gradients stay borrowed, and a
  * server may still write to `values`, until the next net_exchange_start(), which returns with the
@@ -42,7 +42,7 @@ struct net_exchange_config {
     int64_t first_line_ms;       /* time until the first such line during the first join; 0: 1000 */
     struct thread_pool *threads; /* help to copy from shared memory; borrowed; NULL: none */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
-    bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
+    bool shared_memory;          /* payloads to and from servers on this host: in shared memory */
     struct segment *segment;     /* segment of contributions; borrowed; NULL: create one */
     struct segment *values; /* lent segment with params, which each start may renew; NULL: none */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an

@@ -67,8 +67,8 @@ struct net_exchange {
     int64_t left_ns;
     int64_t logged_ns; /* time of the last log line about a server that cannot be
                         reached */
-    /* numbers of STARTs that have ended with a new generation, of STARTs that have ended because
-     * the next generation excludes this member, and of LEAVEs that have ended */
+    /* n_begun: STARTs that have ended with a new generation; n_out: STARTs that have ended because
+     * the next generation excludes this member; n_left: LEAVEs that have ended */
     int n_begun, n_out, n_left;
     int n_leaves;                        /* pending leave calls */
     int64_t leave_ms;                    /* timeout of each leave call */

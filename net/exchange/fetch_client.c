@@ -100,9 +100,9 @@ done:
     return st;
 }
 
-/* Number of chunks to request in the next message (n), and the limit of that number (most). A
- * message that fails is lost as a whole, and its progress is not visible, so messages on a slow
- * link are smaller. */
+/* n: chunks to request in the next message; most: limit of this number. A message that fails is
+ * lost as a whole, and its progress is not visible, so messages on a slow link contain fewer
+ * chunks. */
 struct pace {
     int n, most;
 };

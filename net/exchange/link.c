@@ -205,11 +205,11 @@ static void on_ended(void *ctx, const char *reason)
 
 static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
 
-/* Maps the server's memory. A server that names its memory in its answer has mapped this program's
- * memory. Two programs that read each other's memory are on one host, so payloads need no checksum.
- * Equal addresses would not prove that, because they may be the two ends of a tunnel. A server of a
- * generation that ends does not write to params, because the next generation uses the same memory.
- */
+/* Maps the server's memory. If the server names its memory in its answer, it has mapped this
+ * program's memory. Two programs that have mapped each other's memory are on one host, so payloads
+ * need no checksum. Equal addresses would not prove that they are on one host, because the
+ * connection may pass through a tunnel. A server of a generation that ends does not write to
+ * params, because the next generation uses the same memory. */
 static void open_arena(struct link *l, const struct session_action *a)
 {
     struct net_exchange *x = l->x;

@@ -34,11 +34,11 @@ struct link {
     struct segment_name offered; /* name of the server's memory, from its last answer */
     struct segment *arena;       /* segment with the server's versions, if it is on this host;
                                     NULL: none */
-    /* values_serial of the memory that the last join named, and of the memory that the server then
-     * opened to write; 0: none */
+    /* named: values_serial of the memory that the last join named; opened: values_serial of the
+     * memory that the server has opened to write; 0: none */
     int named, opened;
     bool told; /* use of the shared memory has been logged */
-    /* start time, first chunk and its step of the frame that is being sent, for the trace */
+    /* frame that is being sent, for the trace: start time, first chunk, step of this chunk */
     int64_t send_begin_ns, send_chunk, send_step;
     struct net_span *spans;
     size_t spans_room;
@@ -63,7 +63,7 @@ struct link {
     char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
     bool fetched;       /* versions of all the server's chunks have arrived in this generation */
     bool lends;         /* the server has mapped this program's segment */
-    bool places;        /* it may write versions to this program's params */
+    bool places;        /* the server may write versions to this program's params */
     int n_under_way;    /* number of pending requests */
     bool reported_busy; /* the session's last report of pending requests was "busy" */
     struct net_frame_head head;
@@ -73,7 +73,8 @@ struct link {
     bool stalled;     /* true: requests wait until in_flight is smaller */
     bool is_near;     /* the server's host is near (net_channel_answered), and the server answers
                          within NEAR_MS */
-    /* n_acked: acknowledgements since is_near was checked; fastest_ns: the fastest of these */
+    /* n_acked: acknowledgements since is_near was checked; fastest_ns: duration of the fastest of
+     * these */
     int n_acked;
     int64_t fastest_ns;
 };

@@ -42,7 +42,7 @@ static bool find_ready(const struct net_exchange *x, const uint8_t *skip, int64_
     return false;
 }
 
-/* The caller holds the lock. */
+/* Adds n to the number of waiters of each chunk that is not skipped. The caller holds the lock. */
 static void add_waiters(struct net_exchange *x, const uint8_t *skip, int n)
 {
     for (int i = 0; i < x->n_chunks; i++)

@@ -13,7 +13,8 @@
  * does not overflow. */
 #define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
-/* An allocator with a limit, since a few bytes on the wire can decode to far more memory. */
+/* Allocator that allocates at most `left` further bytes. A message of a few bytes could otherwise
+ * make the decoder allocate far more memory. */
 struct budget {
     ProtobufCAllocator allocator;
     size_t left;
