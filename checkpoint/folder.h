@@ -75,7 +75,7 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
  * Logged. */
 enum status checkpoint_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
 /* Checks that the folder has this id; never creates an id. ST_NOT_FOUND (logged): the folder was
- * lost or emptied, or is not mounted, so that a missing checkpoint there may still exist. */
+ * lost or emptied, or is not mounted. A checkpoint that is missing there may still exist. */
 enum status checkpoint_folder_is(const char *folder, const char *id);
 
 struct checkpoint_folder_check {

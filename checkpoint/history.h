@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Generations from `since` on continue from `resumed` (generation 0: from the first step), so
- * checkpoints between the two are of an abandoned history. since 0: no checkpoint is of an
- * abandoned history. */
+/* Generations from `since` on continue from the checkpoint `resumed` (its generation 0: from the
+ * first step). So a checkpoint that is newer than `resumed`, but of a generation below `since`, is
+ * of an abandoned history. since 0: no checkpoint is of an abandoned history. */
 struct checkpoint_history {
     struct checkpoint_id resumed;
     uint64_t since;

@@ -254,7 +254,7 @@ static bool mode_differs(const struct net_job *a, const struct net_job *b, char 
 static bool steps_differ(const struct net_job *job, const struct net_job *other, char *why,
                          size_t n)
 {
-    /* the local steps of `other` are as many: optim_differs() has compared the numbers */
+    /* `other` has the same number of local steps: optim_differs() has compared these numbers */
     int steps = job_local_steps(job);
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     if (job_steps_follow(job, other))
@@ -277,7 +277,7 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
                                  const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
-    /* the local steps of `other` are as many once the optimizers have been compared */
+    /* `other` has the same number of local steps once the optimizers have been compared */
     int steps = job_local_steps(job);
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {

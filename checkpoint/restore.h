@@ -86,13 +86,15 @@ enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t 
  * the job or the parameter has no average. */
 enum status checkpoint_restore_read_average(const struct checkpoint_restore *r, int64_t first,
                                             int64_t n, float *out);
-/* Writes, for each parameter of a chunk of `chunks`, the number of updates up to `version` in which
- * the parameter had no gradient and so did not change. The checkpoint may have been written with
- * other chunks; if elements of a parameter have different numbers, the lowest one counts. */
+/* Writes one number for each parameter of a chunk of `chunks`: in how many updates up to `version`
+ * the parameter had no gradient, and so did not change. The checkpoint may have been written with
+ * other chunks, so elements of one parameter may have different numbers: then the lowest one
+ * counts. */
 void checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
                              int chunk, int64_t version, uint64_t *idle);
-/* Reads the samples that were stored with the model's first chunk (ps/store/samples.h), malloc'd;
- * *n 0: the checkpoint has none. ST_CORRUPT: not a list of numbers. */
+/* Reads the list of numbers from which servers continue to assign samples (ps/store/samples.h); it
+ * is stored with the model's first chunk. *list is malloc'd; *n 0: the checkpoint has no list.
+ * ST_CORRUPT: the stored text is not such a list. */
 enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
                                        size_t *n);
 

@@ -37,18 +37,18 @@ struct checkpoint_restore {
 /* Returns the next element, from `at` on, for which the slot has a value. */
 int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int *param,
                                       int64_t at);
-/* Returns the tensor's number called `what` from the file's metadata, or `other` if the file does
- * not have it. */
+/* Returns the number that the file's metadata have under the key "WHAT NAME", for example "version
+ * conv1/weights"; `other`: the metadata have no such key, or no valid number there. */
 int64_t checkpoint_restore_number(const struct safetensors_file *f, const char *what,
                                   const char *name, int64_t other);
 
-/* Returns true if the tensor's name is that of a part of a bucket. */
+/* Returns true if this is the name of a bucket's tensor (tables_file.h). */
 bool checkpoint_tables_is_part(const char *name);
 /* Records a tensor of a bucket. Returns NULL, or the reason why the tensor is not valid. */
 const char *checkpoint_tables_place(struct checkpoint_restore *r, int file,
                                     const struct safetensors_entry *e);
-/* Checks that each bucket is complete. is_part: buckets may be missing. Returns NULL, or the fault
- * of *table. */
+/* Checks that each bucket is complete. is_part: buckets may be missing. Returns NULL; or the fault,
+ * and sets *table to the table that has the fault. */
 const char *checkpoint_tables_check(struct checkpoint_restore *r, bool is_part, int *table);
 
 #endif

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Highest generation of epoch 0, for names that contain none. */
+/* Generation that is assumed for a manifest whose name contains no generation: such names are of
+ * epoch 0, and this is the highest generation of that epoch. */
 #define LAST_OF_EPOCH_0 (checkpoint_term(1, 0) - 1)
 
 struct entry {
@@ -216,8 +217,8 @@ static bool is_named(const struct listing *l, int i)
     return l->keeps[i] && (l->places[i].readable || l->places[i].unread);
 }
 
-/* Returns the text in TensorFlow's format: the newest, then all from the oldest to the newest;
- * malloc'd. NULL: no checkpoint to name, or no memory (logged). */
+/* Returns the text in TensorFlow's format, malloc'd: it names the newest checkpoint, then lists all
+ * checkpoints from the oldest to the newest. NULL: no checkpoint to name, or no memory (logged). */
 static char *pointer_text(const struct listing *l)
 {
     char *text = NULL, name[MANIFEST_NAME_BYTES];
