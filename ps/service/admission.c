@@ -78,8 +78,9 @@ static int count_formats(struct admission_formats *f, int64_t now_ns)
 }
 
 /* Finds the format for a job of this mode. Returns true if the format is fixed, by a checkpoint or
- * by the flags of a member. *by is that member, or if the format is not fixed, the member with the
- * slowest connection; -1: a checkpoint's format, or no request. */
+ * by the flags of a member. *by becomes the index of the member whose flags fixed the format; if
+ * the format is not fixed, the index of the member with the slowest connection; -1: a checkpoint
+ * fixed the format, or no member has asked. */
 static bool find_format(const struct admission_formats *f, int in_lockstep,
                         struct admission_format *out, int *by)
 {

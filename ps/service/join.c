@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time without a stream after which a member's index may be reused, and the interval at which a
- * repeated request counts as news. */
+/* A joiner that was in an earlier generation may get the index of a member once that member has had
+ * no stream for GONE_NS. A joiner repeats its request while it waits: a repeated request is
+ * reported to the coordinator only if the request before it is older than ASKS_NS. */
 #define GONE_NS INT64_C(10000000000)
 #define ASKS_NS INT64_C(1000000000)
 
@@ -143,7 +144,7 @@ static enum join_answer judge_closed(struct service *s, const struct net_join *r
 
 /* Records that a process asks to be this member while no process can be admitted. If the member has
  * no stream, the process replaces the earlier one, even if that one left or was removed. Returns
- * true if this is news. The caller holds the lock. */
+ * true if the coordinator must be informed of the request (ASKS_NS). The caller holds the lock. */
 static bool note_stopped(struct member *m, const struct net_join *req)
 {
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
@@ -177,7 +178,7 @@ static bool is_behind(const struct run *r, const struct net_join *req)
 
 /* Records in s->claim the joiner's generation if another ps 0 made it and this ps 0's generation
  * does not exceed it. The joiner can join only a higher generation, so this ps 0 has to make one.
- * Returns true if the claim is news. The caller holds the lock. */
+ * Returns true if the claim was not recorded before. The caller holds the lock. */
 static bool note_claim(struct service *s, const struct run *r, const struct net_join *req)
 {
     int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
@@ -187,8 +188,9 @@ static bool note_claim(struct service *s, const struct run *r, const struct net_
     return news;
 }
 
-/* Admits a member unless this generation has stopped, is behind the one that the member was in
- * (is_behind), or has not been announced to the member by ps 0. The caller holds the lock. */
+/* Admits a member, except in these cases: this generation has stopped; it is older than the
+ * generation that the member was in (is_behind); ps 0 has not announced it to the member yet. The
+ * caller holds the lock. */
 static enum join_answer judge_generation(struct service *s, struct run *r, int rank,
                                          const struct net_join *req, int *news,
                                          struct net_join_reply *reply)
@@ -201,8 +203,8 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     int claims =
         /* true: this generation, whether it has begun or not, has to end */
         leads && other && behind && !r->ended;
-    /* A joiner that lives on from another ps 0's generation was not started by mistake, so it is
-     * not judged as a rival. */
+    /* A joiner that was in a generation of another ps 0 was not started by mistake, so it is not
+     * judged as a rival. */
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
@@ -292,8 +294,8 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
         waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
-    /* A removed process may join the present generation, if that has a place for it, until the
-     * generation stops. */
+    /* A removed process may join the present generation, if this generation has a place for it,
+     * until the generation stops. */
     int stopped = r && !r->ended && handover_is_stopped(r->store);
     if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again to rejoin");
@@ -544,7 +546,8 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
             reply->answer = try_join(s, req, peer, reply, &r, &rank);
     }
     if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
-        /* The reply names the new generation, for a member that waits for nothing else. */
+        /* A member that waits only for this server to enter the next generation receives the number
+         * of that generation. */
         fill_generation(s, reply);
     if (r) {
         keep_trained_on(s, req->trained_on);

@@ -165,8 +165,8 @@ static int64_t weight_of(const struct net_plan *p, int chunk)
     return chunk < p->chunks->n_dense ? p->chunks->chunks[chunk].n_elems : 1;
 }
 
-/* Returns the counter of a server's load, elements of parameters or buckets, that chunk `chunk`
- * belongs to. load: [2 * n_servers]. */
+/* Returns the counter in load[2 * n_servers] to which this chunk adds: each server has a counter of
+ * elements of parameters, and one of buckets. */
 static int64_t *load_of(const struct net_plan *p, int64_t *load, int chunk, int server)
 {
     return &load[(chunk < p->chunks->n_dense ? 0 : p->servers.n) + server];

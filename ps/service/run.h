@@ -18,7 +18,8 @@ struct member {
     uint64_t incarnation; /* process that joined; 0: none in this generation */
     uint64_t previous;    /* process whose place `incarnation` got in this generation; 0: none */
     uint64_t took_back;   /* process that regained its place from a later process; 0: none */
-    uint64_t expected; /* process that was the member, or waited, before this generation; 0: none */
+    /* process that was this member, or waited to be, before this generation; 0: none */
+    uint64_t expected;
     /* the member was, or asked to be, a member in this or an earlier generation */
     int joined;
     /* the member was one in an earlier generation, which a log line has reported */

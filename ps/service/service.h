@@ -41,7 +41,7 @@ struct service_config {
     /* Called before a generation begins: the old store has stopped, the new one does not exist. */
     enum status (*beginning)(void *ctx, const struct net_plan *plan);
     /* Called if a worker joins before the first plan (`serve`: of each job). `join` is valid for
-     * the call. The worker retries, or is refused with a reason in `why`. NULL: makes the plan. */
+     * the call. The worker retries, or is refused with reason `why`. NULL: the service plans. */
     enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*roster_changed)(void *ctx); /* the state or the roster changed */
     /* Callbacks with the same rules as the functions of net_server_handler. */

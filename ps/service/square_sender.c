@@ -73,8 +73,8 @@ static bool wait_until(struct square_sender *s, int64_t ms)
     return stopping;
 }
 
-/* Makes one call. Returns true if this step needs no retry. *over is set if the peer needs no
- * squares of this generation any more. */
+/* Sends the squares of a step in one call. Returns true if this step needs no retry. *over is set
+ * if the peer needs no squares of this generation any more. */
 static bool send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
 {
     const struct square_sender *s = p->sender;

@@ -79,8 +79,8 @@ uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream)
     return number;
 }
 
-/* Returns the place, locked, if the stream with that number is open; otherwise NULL. clang
- * cannot track the lock of a returned place, here and in the two callers below. */
+/* Returns the place of the stream with that number, locked, if the stream is open; otherwise NULL.
+ * clang cannot track the lock of a returned place, here and in the two callers below. */
 static struct place *lock_place(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     int index = (int)(number % STREAM_TABLE_MAX);
