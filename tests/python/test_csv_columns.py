@@ -68,7 +68,7 @@ class CsvColumns(harness.Test):
         for first in (0, 1):
             head = ",".join(str(first + i) for i in range(5))
             out = self.train(text(table(), head), status=1)
-            self.assertIn("the fields of line 1 count its 5 columns", out)
+            self.assertIn("line 1 contains only the numbers of its 5 columns", out)
             out = self.train(text(table(), head), "--csv_header=yes")
             self.assertIn("60 rows, 4 features; label: column 5 '%d'" % (first + 4), out)
             out = self.train(text(table(), head), "--csv_header=no")

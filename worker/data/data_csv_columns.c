@@ -255,7 +255,7 @@ static bool counts_up(const struct csv *c)
 static enum status looks_like_names(const struct csv *c)
 {
     LOG_E(
-        "%s: the fields of line 1 count its %lld columns, and may be names of columns or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        "%s: line 1 contains only the numbers of its %lld columns (0, 1, 2, ... or 1, 2, 3, ...), so it may be a header or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
         c->path, (long long)c->n_columns);
     return ST_INVALID;
 }
