@@ -354,7 +354,7 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
     if (l->id == LINE_JOB_DONE)
         snprintf(
             text, bytes,
-            "the job has completed its steps, and its last workers do not return: the job is done");
+            "the job has completed its steps, and its missing workers do not connect again: the job is done");
     else if (l->id == LINE_JOB_STOPPED && l->arg[0] < 0)
         snprintf(text, bytes,
                  "the job is stopped, as requested, and has no workers: the job is done");
