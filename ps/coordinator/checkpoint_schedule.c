@@ -17,7 +17,7 @@ static struct coordinator_server *ordered_server(const struct coordinator_state 
     return s->ordered >= 0 ? s : NULL;
 }
 
-/* Ends the checkpoint, whether it was made or not. */
+/* Ends the work on the checkpoint. made: the checkpoint is complete. */
 static void end_checkpoint(struct coordinator_state *c, int made)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -54,8 +54,10 @@ bool checkpoint_schedule_is_asked(const struct coordinator_state *c)
     return asked;
 }
 
-/* Marks a generation whose last step cannot be saved. look_at_owner() releases that step to the
- * workers, after a check that no other ps 0 has claimed the folder. */
+/* Marks a generation whose last step cannot be saved. Workers do not receive the last step of a job
+ * before its checkpoint is on the disk. look_at_owner() releases the last step of a marked
+ * generation without a checkpoint, after it has checked that no other ps 0 has claimed the
+ * folder. */
 static void release_last_step(struct coordinator_state *c, uint64_t generation)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -96,8 +98,8 @@ void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coor
         give_up(c, LINE_CHECKPOINT_LOST, slot, out);
 }
 
-/* Returns the slot of a server of the plan that does not call ps 0, so an order would not reach it;
- * -1: none. */
+/* Returns the slot of a server of the plan that does not call ps 0 at present, so that no order
+ * would reach it; -1: there is no such server. */
 static int absent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
@@ -179,8 +181,8 @@ static void order_checkpoint(struct coordinator_state *c, enum checkpoint_schedu
     c->number++;
 }
 
-/* Returns true, with the reason, if a checkpoint is due; otherwise requests a call for the next
- * check. */
+/* Returns true, with the reason in *why, if a checkpoint is due. Otherwise requests the call of
+ * coordinator_step() in which this is checked again. */
 static bool is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why,
                    struct coordinator_out *out)
 {
@@ -257,11 +259,15 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     k->not_before = c->awake + RETRY_MS * MS;
 }
 
-/* Progress of the servers with the order: how many hold their chunks, how many have written
- * their file, and, for each kind of failure, the slot of one server that has failed in this way. */
+/* Progress of the servers with the order. */
 struct outlook {
-    int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
-    int diverged; /* the order failed because a parameter is not finite */
+    int n_taken,    /* number of servers that hold their chunks */
+        n_written,  /* number of servers that have written their file */
+        failed,     /* slot of a server that could not write its file; -1: none, here and below */
+        past,       /* slot of a server whose chunks were already beyond the step */
+        silent,     /* slot of a server that does not call */
+        unanswered; /* slot of a server that has not accepted the order yet */
+    int diverged;   /* the order failed because a parameter is not finite */
 };
 
 static struct outlook look_at_servers(struct coordinator_state *c)
@@ -300,9 +306,9 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
 }
 
 /* Returns true if the order must be replaced. An order for a step far ahead yields to a requested
- * checkpoint. While training stands at the step of the best evaluation, any order but the last
- * yields to a checkpoint of that step. A requested order yields if training stands still before its
- * step: the next order is then for the present step. */
+ * checkpoint. While training stands at the step of the best evaluation, any order except that of
+ * the job's last checkpoint yields to a checkpoint of that step. A requested order yields if
+ * training stands still before the order's step: the next order is then for the present step. */
 static bool must_yield(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;

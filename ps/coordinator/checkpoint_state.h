@@ -20,23 +20,25 @@ struct checkpoint_schedule {
     uint64_t to_release; /* generation to release once the owner is checked; 0: none */
     /* awake clock: time at which `to_release` was set; time of the next check of the owner */
     int64_t release_since, look_at;
-    int looks;              /* the disk order `op` is a check of the folder's owner */
-    int n_files, hold_last; /* number of servers in the order; arg of the last action HOLD_LAST */
+    int looks; /* the disk order `op` is a check of the folder's owner */
+    /* n_files: number of servers in the order; hold_last: arg of the last action HOLD_LAST */
+    int n_files, hold_last;
     /* factor on the distance from training's step to the step of the next order; each order that
      * arrives too late doubles it */
     int factor;
-    /* awake clock: times at which the order was made, all servers held their chunks, the first
-     * file was written */
+    /* awake clock: time when the order was made; when all servers held their chunks (taken_at);
+     * when the first file was written */
     int64_t ordered, taken_at, first_file;
     /* awake clock: time of the first of several orders in a row that arrived too late, or met a
      * busy disk; 0: none */
     int64_t past_since;
-    /* awake clock: next checkpoint by time; earliest next order; next log line */
+    /* awake clock: time of the next checkpoint by time (save_at); of the earliest next order; of
+     * the next log line */
     int64_t save_at, not_before, line;
     /* pace_at (awake clock), pace_step: time and step of the last measurement of the pace;
      * ahead: steps that training makes in AHEAD_MS */
     int64_t pace_at, pace_step, ahead;
-    /* how many COMMANDs (requests for a checkpoint) were received, accepted and answered */
+    /* counts of COMMANDs that request a checkpoint: all, accepted, and answered (given) ones */
     uint64_t wanted, accepted, given;
     uint32_t op; /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
     int64_t op_since;

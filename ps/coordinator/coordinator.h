@@ -34,11 +34,11 @@ struct coordinator_start {
     const struct hosts *servers; /* servers of the job at its start; ps 0 first */
     int64_t save_steps, save_ms; /* intervals of checkpoints, in steps and in time; 0: none */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
-    int min_workers, serves;    /* min_workers 0: all join first; serves: servers outlive the job */
-    int has_folder, is_claimed; /* checkpoints are kept; this process has claimed the folder */
-    uint64_t epoch;             /* epoch of that claim, else of the folder's last claim; 0: none */
-    int64_t last_step;          /* step of the checkpoint to resume from; -1: none */
-    int has_all_steps;          /* the checkpoint has all steps of its job */
+    int min_workers, serves;     /* min_workers 0: all must join; serves: servers outlive the job */
+    int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
+    uint64_t epoch;              /* epoch of that claim, else of the folder's last claim; 0: none */
+    int64_t last_step;           /* step of the checkpoint to resume from; -1: none */
+    int has_all_steps;           /* the checkpoint has all steps of its job */
     int64_t done_ms; /* > 0: restarted; a finished job ends if no worker joins in this time */
     struct best_evaluation best; /* best evaluation, as recorded in the folder */
 };
@@ -128,7 +128,7 @@ struct coordinator_action {
     uint64_t call;       /* REPLY: call to answer, never 0 */
     int server, arg;     /* server: slot (REPLY), -1: refused; arg: see the actions */
     uint64_t value;      /* EPOCH: epoch; FIND: older than this generation's checkpoint, 0: any */
-    const char *text; /* REPLY: reason of a refusal, or (arg 1) of a later retry; static; or NULL */
+    const char *text; /* REPLY: static reason of a refusal, or (arg 1) of a later retry; or NULL */
     struct coordinator_line line;
 };
 

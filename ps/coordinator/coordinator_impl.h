@@ -67,7 +67,7 @@ bool server_registry_is_silent(const struct coordinator_state *c,
 bool server_registry_is_leaving(const struct coordinator_server *s);
 bool server_registry_is_joining(const struct coordinator_state *c,
                                 const struct coordinator_server *s);
-/* Returns true if the server is in the plan, but a new generation does not wait for it. */
+/* Returns true if the server is in the plan in force, but no new generation waits for it. */
 bool server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s);
 /* Returns true if a server that is present has not received the news that this ps 0 ends. */
 bool server_registry_has_unaware(const struct coordinator_state *c);

@@ -141,7 +141,7 @@ static void carry_out(struct coordinator_shell *l, const struct coordinator_acti
     }
 }
 
-/* Calls coordinator_step. The action PLAN causes another such call: only replies may follow it. */
+/* Calls coordinator_step. PLAN leads to a further call of it, so only replies may follow PLAN. */
 static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
     struct generation_state own;
@@ -271,7 +271,7 @@ static void *coordinator_shell_main(void *arg)
     return NULL;
 }
 
-/* Makes space for one more event in the mailbox. Under the lock. */
+/* Makes space for one more event in the mailbox; false: no memory. Under the lock. */
 static bool has_room(struct coordinator_shell *l)
 {
     if (l->n_mail < l->mail_room)

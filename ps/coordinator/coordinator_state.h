@@ -37,18 +37,18 @@ struct coordinator_server {
     int obeyed;          /* the server has obeyed a reply of this ps 0 */
     uint64_t call, seen; /* call: unanswered call, 0: none; seen: last reply that it received */
     uint64_t serial;     /* serial number of the server's last request */
-    /* awake clock: last contact; first call of this incarnation; last call */
+    /* awake clock: last contact; first call, and last call, of this incarnation */
     int64_t heard, first, called;
     int64_t claimed; /* awake clock: time until which no other process may use this address */
-    /* leaving: the server asked to leave; drained: by an operator; forgotten: counts as gone */
+    /* leaving: the server asked to leave; drained: an operator did; forgotten: counts as gone */
     int leaving, drained, forgotten;
     int given_up;            /* an operator ended the wait for the server's chunks */
     uint64_t stop;           /* last Stop that the server carried out */
     int stopped;             /* the server has completed that Stop */
     int64_t lowest, highest; /* versions of the server's chunks */
-    /* numbers of the server's requests for a checkpoint: sent, accepted, answered */
+    /* counts of the server's requests for a checkpoint: all, accepted, and answered (given) ones */
     uint64_t wanted, accepted, given;
-    uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
+    uint64_t order; /* order for a checkpoint that the server works on; `phase`: its state there */
     int phase;
     struct coordinator_file file;
     int ordered; /* number of the server in the checkpoint being made; -1: none */
@@ -69,66 +69,66 @@ struct coordinator_worker {
     int64_t joined_at; /* awake clock */
     /* awake clock: start of the worker's absence at any server; INT64_MAX: present */
     int64_t since;
-    int64_t contact; /* awake clock: last contact with ps 0, in any generation */
-    /* step of a plan that left out the worker although it had not failed; -1: none */
-    int64_t left_step;
-    /* exclusion of a worker that did not reach a server: its end (awake clock), its length */
+    int64_t contact;   /* awake clock: last contact with ps 0, in any generation */
+    int64_t left_step; /* step of a plan that left out the worker without a failure; -1: none */
+    /* a worker that did not reach a server may not join for refuse_ms, until this time (awake) */
     int64_t refused_until, refuse_ms;
-    uint64_t refused; /* incarnation that is excluded */
+    uint64_t refused; /* incarnation that may not join */
     enum worker_lot lot;
     char address[COORDINATOR_ADDRESS_BYTES];
 };
 
 struct coordinator_state {
     int max_servers, max_workers;
-    /* Offsets in this block: servers; workers; the next plan's members, and its servers' slots;
-     * files of a checkpoint; parts of an evaluation; tables of bits by slot and index: the
-     * server misses the worker, has had contact with it. */
-    size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at,
-        contact_at, bytes;
+    size_t servers_at, /* the following fields are offsets of arrays in this block: servers */
+        workers_at,    /* workers */
+        members_at,    /* members of the next plan */
+        numbers_at,    /* slots of the next plan's servers */
+        files_at,      /* files of a checkpoint */
+        parts_at,      /* parts of an evaluation */
+        missing_at,    /* bits by slot and worker: the server misses the worker */
+        contact_at,    /* bits by slot and worker: the server has had contact with the worker */
+        bytes;         /* size of the block */
     int started, has_folder, all_steps_before, save_by_steps;
-    /* epoch of the next plans, once recorded; highest epoch recorded in the folder */
+    /* epoch: that of the next plans, once recorded; recorded: highest one recorded in the folder */
     uint64_t incarnation, epoch, recorded;
-    /* n of the last plan's generation (epoch.n); last claim that was refused as not credible */
+    /* n: that of the last plan's generation epoch.n; ignored: last claim that was not credible */
     uint64_t n, ignored;
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
     int serves; /* the servers stay after the job */
 
-    int64_t now, awake; /* monotonic clock; awake clock: without pauses of this process */
+    int64_t now, awake; /* now: monotonic clock; awake: clock without pauses of this process */
     int64_t began;      /* awake clock: start of this process */
-    /* versions of ps 0's own chunks; awake clock: time of their last change */
+    /* versions of ps 0's own chunks; moved: time of their last change (awake clock) */
     int64_t own_lowest, own_highest, moved;
-    uint32_t ops; /* number of orders so far */
-    /* number of the present state, which rises with each change; replies report it */
-    uint64_t number;
-
+    uint32_t ops;    /* number of orders so far */
+    uint64_t number; /* rises with each change of the state; replies contain it */
     enum coordinator_phase phase;
     enum coordinator_pending pending;
-    uint32_t op, epoch_op; /* numbers of disk orders: pending work; DISK_EPOCH; 0: none */
+    uint32_t op, epoch_op; /* order to the disk of the pending work; DISK_EPOCH order; 0: none */
     int64_t pending_since;
-    enum status failed, epoch_failed; /* errors: last FIND or plan; last record of an epoch */
-    /* awake clock: earliest next attempt of the pending work; of DISK_EPOCH */
+    enum status failed, epoch_failed; /* error of the last FIND or plan; of the last DISK_EPOCH */
+    /* awake clock: earliest next attempt of the pending work (not_before); of DISK_EPOCH */
     int64_t not_before, epoch_at;
 
-    int64_t train_steps, first_step;    /* last and first step of the job */
+    int64_t train_steps, first_step;    /* last step and first step of the job */
     int lockstep, lives_on, from_start; /* from_start: no checkpoint existed when the job began */
-    /* generation in force; settled last; generation that the next plan continues, 0: none */
+    /* generation: in force; settled: last settled one; base: continued by the next plan, 0: none */
     uint64_t generation, settled, base;
-    /* numbers of members and of servers in the plan in force, or in the first list */
+    /* number of members, and of servers, in the plan in force, or in the first list */
     int n_members, n_numbers;
     int64_t plan_step;
     enum plan_source plan_source;
     uint64_t stop; /* number of the last Stop */
-    /* awake clock: time at which the generation settled; time at which the Stop was sent */
+    /* awake clock: time when the generation settled (begun); time when the Stop was sent */
     int64_t begun, stopped;
-    /* awake clock: start of this phase; time of the next log line about it */
+    /* awake clock: start of this phase (entered); time of the next log line about it */
     int64_t entered, line;
     enum coordinator_line_id failure; /* failure already logged in this phase, and its status */
     enum status failure_st;
-    int redo; /* a restarted server may have begun the generation before its restart */
-    /* generation whose damaged checkpoint the next FIND skips (logged); 0: none */
-    uint64_t passed;
+    int redo;        /* a restarted server may have begun the generation before its restart */
+    uint64_t passed; /* generation whose damaged checkpoint the next FIND skips; 0: none */
     int lost; /* slot of a server whose chunks are lost, for the line about the plan; -1: none */
 
     /* The next plan while it is pending. */

@@ -15,10 +15,10 @@ struct look_job {
     struct folder_look look;
 };
 
-/* Determines whether the newest checkpoint has all steps of its job, and whether ps 0 has ended.
- * A folder without a lease never belonged to a ps 0: it is this server's own. A server with a
- * store uses the answer only if ps 0 has ended. It asks often, and a checkpoint is slow to read,
- * so for such a server the checkpoint is read only if ps 0 has ended. */
+/* Determines whether the newest checkpoint has all steps of its job, and whether ps 0 has ended. A
+ * folder without a lease never belonged to a ps 0: it is this server's own. A server with a store
+ * uses the answer only if ps 0 has ended. Such a server asks often, and a checkpoint is slow to
+ * read: for it the checkpoint is read only if ps 0 has ended. */
 static void look_at_steps(struct folder_look *look)
 {
     struct checkpoint_restore *r = NULL;

@@ -12,10 +12,10 @@
 struct folder_look {
     const char *folder, *address; /* address of this server; both borrowed for ever */
     uint64_t generation;          /* generation of this server's store; 0: it has none */
-    /* the newest checkpoint has all steps of its job; if `generation` is not 0, also that the ps 0
-     * of that folder has ended in order */
+    /* the newest checkpoint has all steps of its job; if `generation` is not 0, this is true only
+     * if the ps 0 of that folder has also ended in order */
     bool has_all_steps;
-    bool is_over;     /* has_all_steps, and that ps 0 has ended in order */
+    bool is_over;     /* has_all_steps is true, and ps 0 has ended in order */
     bool is_left_out; /* a generation newer than the server's runs without it */
     /* called with the answers, but never after the lane is destroyed */
     void (*end)(void *ctx, const struct folder_look *look);

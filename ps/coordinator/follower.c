@@ -12,7 +12,7 @@ enum {
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
     /* at the end: a ps 0 that is silent for this time, which is longer than a call, is gone */
     SILENT_MS = 17000,
-    /* at the end: the value instead of SILENT_MS if the job has all its steps */
+    /* at the end: replaces SILENT_MS if the job has all its steps */
     ENDED_MS = 1000,
     /* a ps 0 that is missing for this time may have ended without a message */
     GONE_MS = 10000,

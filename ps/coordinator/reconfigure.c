@@ -107,8 +107,8 @@ static void end_early(struct coordinator_state *c, struct coordinator_out *out)
                                   LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
 }
 
-/* Makes the next plan end the job with the step that is complete on all servers or, if chunks
- * advance independently, with the furthest chunk's step. A job makes at least one step. */
+/* Makes the next plan end the job at the step that is complete on all servers or, if chunks advance
+ * independently, at the step of the furthest chunk. A job makes at least one step. */
 static void end_as_asked(struct coordinator_state *c, struct coordinator_out *out)
 {
     int64_t step = c->lockstep ? server_registry_lowest(c) : server_registry_highest(c),
@@ -193,7 +193,8 @@ static bool has_enough_workers(struct coordinator_state *c,
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 
-/* Returns true if the worker ended with an error, not by an order to leave. */
+/* Returns true if the worker ended with an error, and not because an operator ordered it to
+ * leave. */
 static bool has_failed(const struct coordinator_worker *w)
 {
     return w->lot == LOT_LEAVES && w->failed;
