@@ -16,7 +16,7 @@ void flags_name_report_unknown(const struct flags_program *prog, const char *arg
  * names. */
 extern const struct flag_foreign flags_neighbours[];
 
-/* Returns true if the flag may stand without a value. */
+/* Returns true if the program accepts the flag without a value (--NAME instead of --NAME=VALUE). */
 int flags_stand_alone(const struct flag *f);
 /* Returns the name of the flag's value in --help. */
 const char *flags_print_arg_name(const struct flag *f);
@@ -24,7 +24,7 @@ const char *flags_print_arg_name(const struct flag *f);
 /* Prints the sections of a manual page that depend on the table, in roff's man(7). help: one text
  * for each flag, with its default. */
 void flags_print_man(const struct flags_program *prog, char *const *help);
-/* Prints bash's completion of the installed program. */
+/* Prints the script by which bash completes the flags of the installed program. */
 void flags_print_bash(const struct flags_program *prog);
 
 #endif
