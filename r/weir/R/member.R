@@ -60,8 +60,8 @@ check_numbers <- function(what, numbers, names, most, call = sys.call(-1)) {
     for (name in names(numbers)) {
         value <- numbers[[name]]
         if (!is.numeric(value) || length(value) != 1L || !isTRUE(value >= 0 && value <= most))
-            fail(INVALID, sprintf("%s of '%s' must be a number from 0 %s", what, name,
-                                  if (most == 1) "to 1" else "on"), call)
+            fail(INVALID, sprintf("%s of '%s' must be a number %s", what, name,
+                                  if (most == 1) "from 0 to 1" else "of at least 0"), call)
     }
     numbers
 }
