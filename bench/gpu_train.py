@@ -342,7 +342,8 @@ def parse():
     p.add_argument("--more", action="store_true", help="also Weir without graphs")
     p.add_argument("--tuning", default="", metavar="NAME,...|all",
                    help="also Weir with each of these tunings")
-    p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
+    p.add_argument("--cpu", action="store_true",
+                   help="Weir and PyTorch on the CPU: only to try this program without a card")
     p.add_argument("--torch_cpu", action="store_true",
                    help="PyTorch on the CPU: only to try this program, where the card is emulated")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")

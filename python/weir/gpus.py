@@ -165,7 +165,8 @@ def _set_visible(value: Optional[str]) -> None:
 
 
 def _forget() -> None:
-    """Closes the copies of the locks in a forked child: they would outlive this process."""
+    """Closes a forked child's copies of the locks. Otherwise the GPUs would stay reserved until the
+    child ends, even after this process has released them or has ended."""
     if _held is not None:
         _held._close()
 
