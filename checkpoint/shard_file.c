@@ -19,7 +19,7 @@ struct table {
     char (*keys)[NAME_BYTES + 8]; /* keys of the versions, then those of the idle updates */
     char (*values)[VALUE_BYTES];
     const char *(*metadata)[2];
-    char *lists; /* texts of members and addresses, each with its 0 */
+    char *lists; /* texts of members and addresses, each ends with a 0 */
     char *samples;
     int n_tensors, n_metadata, n_keys;
 };

@@ -25,7 +25,8 @@ enum {
     FINISH_MS = 3000, /* at the end: time for a generation to settle, and for a server to call */
     /* at the end: time for all servers to stop, and to hold the chunks of the last step */
     LAST_MS = 30000,
-    WRITE_MS = 300000,     /* time from the first file to the last, and for the manifest */
+    /* time limit from the first file to the last one, and another one for the manifest */
+    WRITE_MS = 300000,
     BEST_MS = 30000,       /* time for all servers to hold the best evaluation's chunks */
     LOOK_MS = 1000,        /* largest advance of the awake clock from one event to the next */
     STEP_MS = 500,         /* longest time without an event: then a TIMER follows */

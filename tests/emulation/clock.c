@@ -68,8 +68,8 @@ const char *emulation_clock_named(void)
     return next_name;
 }
 
-/* Returns the duration of the kernel's launch: that of the line of its name with the fewest
- * launches. The caller holds the lock. */
+/* Returns the duration of a launch of this kernel. If several entries of `costs` have the kernel's
+ * name, the entry that has had the fewest launches counts. The caller holds the lock. */
 static double kernel_us(const char *name)
 {
     int found = -1;
@@ -82,8 +82,8 @@ static double kernel_us(const char *name)
     return clock_of.costs[found].us;
 }
 
-/* Returns the first time from ready_us on at which the engine is free for so long. The caller holds
- * the lock. */
+/* Returns the first time from ready_us on at which the engine is idle for `us` microseconds. The
+ * caller holds the lock. */
 static double first_gap(enum emulation_engine engine, double ready_us, double us)
 {
     double begin = ready_us;

@@ -45,7 +45,7 @@ struct emulation_span {
 
 void emulation_clock_start(const struct emulation_clock *clock);
 double emulation_clock_now(void); /* the calling thread's time; 0 before its first call */
-/* advances the thread's time to this time, if it is earlier */
+/* sets the thread's time to this time, unless the thread's time is later already */
 void emulation_clock_reach(double us);
 void emulation_clock_set(double us); /* sets the thread's time; a test calls this to act as
                                       * another thread of the host */

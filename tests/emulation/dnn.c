@@ -163,9 +163,11 @@ cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(co
 
 /* ---- cuDNN: convolution ---- */
 
-/* Proposals, fastest first: one that is unusable, one that fails when it runs (on request), one in
- * half precision, one in TF32, one without a fixed order, one with a fixed order and a workspace,
- * the same one in TF32, and one with a fixed order and no workspace. */
+/* Algorithms that the emulation proposes, fastest first. BROKEN is unusable. FAILS fails when it
+ * runs; without WEIR_EMULATED_CONV=fails it is unusable, too. HALF and TF32 round factors to half
+ * precision or TF32. LOOSE sums in no fixed order. FIXED sums in a fixed order and needs a
+ * workspace. PLAIN sums in a fixed order without a workspace. FAILS and FIXED are proposed twice:
+ * with default math, and in TF32. */
 enum { ALGO_BROKEN, ALGO_FAILS, ALGO_HALF, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN, N_ALGOS };
 static const struct proposal {
     int algo;
