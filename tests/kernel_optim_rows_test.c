@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "kernels/vector/optim_rows.h"
 #include "kernels/vector/vector.h"
+#include "tests/capture.h"
 #include "tests/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -217,11 +218,11 @@ static void test_config_refuses_settings_that_need_all_rows(void **state)
 {
     struct optim_rows_config good, c;
     optim_rows_defaults(OPTIM_ROWS_ADAM, &good);
-    assert_int_equal(optim_rows_check(&good), ST_OK);
+    assert_int_equal(optim_rows_check(&good, "table 'a'"), ST_OK);
 #define REFUSED(field, value)                                                                      \
     c = good;                                                                                      \
     c.field = value;                                                                               \
-    assert_int_equal(optim_rows_check(&c), ST_INVALID)
+    assert_int_equal(optim_rows_check(&c, "table 'a'"), ST_INVALID)
     REFUSED(kind, OPTIM_ROWS_N_KINDS);
     REFUSED(kind, OPTIM_ROWS_SGD); /* its loop is not that of adam */
     REFUSED(common.weight_decay, 0.1f);
@@ -231,8 +232,16 @@ static void test_config_refuses_settings_that_need_all_rows(void **state)
     REFUSED(l1, -1);
     REFUSED(l2, NAN);
     REFUSED(ftrl_beta, -0.5f);
+    c = good;
+    c.common.beta2 = 1; /* the table is named by each of the two checks */
+    assert_int_equal(CAPTURE(optim_rows_check(&c, "table 'a'")), ST_INVALID);
+    assert_non_null(strstr(capture_text, "table 'a': beta2 1 is not between 0 and 1"));
+    c = good;
+    c.l1 = -1;
+    assert_int_equal(CAPTURE(optim_rows_check(&c, "table 'a'")), ST_INVALID);
+    assert_non_null(strstr(capture_text, "table 'a': l1 -1 is not 0 or above"));
     optim_rows_defaults(OPTIM_ROWS_FTRL, &good);
-    assert_int_equal(optim_rows_check(&good), ST_OK);
+    assert_int_equal(optim_rows_check(&good, "table 'a'"), ST_OK);
     REFUSED(common.warmup_steps, 10);
     good.common.total_steps = 100;
     REFUSED(common.schedule, SCHEDULE_COSINE);

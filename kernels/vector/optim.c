@@ -5,6 +5,7 @@
 #include "base/float_text.h"
 #include "base/log.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/optim_check.h"
 #include "kernels/vector/packed.h"
 #include "kernels/vector/vector.h"
 #include <inttypes.h>
@@ -36,12 +37,13 @@ void optim_defaults(enum optim_kind kind, struct optim_config *cfg)
     };
 }
 
-static enum status check_field(const char *name, float value, int ok, const char *wanted)
+static enum status check_field(const char *of, const char *name, float value, int ok,
+                               const char *wanted)
 {
     char text[FLOAT_TEXT_BYTES];
     if (ok && isfinite(value))
         return ST_OK;
-    LOG_E("optimizer: %s %s is not %s", name, float_text(value, text), wanted);
+    LOG_E("%s: %s %s is not %s", of, name, float_text(value, text), wanted);
     return ST_INVALID;
 }
 
@@ -54,45 +56,52 @@ void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_c
         cfg->momentum = large ? 0.9f : 0.5f;
 }
 
-enum status optim_check(const struct optim_config *cfg)
+enum status optim_check_of(const struct optim_config *cfg, const char *of)
 {
     enum status st = ST_OK;
     if ((unsigned)cfg->kind >= OPTIM_N_KINDS) {
-        LOG_E("optimizer: kind %d is unknown; there are %s", (int)cfg->kind, OPTIM_NAMES);
+        LOG_E("%s: optimizer %d is unknown; there are %s", of, (int)cfg->kind, OPTIM_NAMES);
         return ST_INVALID;
     }
     if ((unsigned)cfg->schedule >= SCHEDULE_N_KINDS) {
-        LOG_E("lr_schedule: kind %d is unknown; there are %s", (int)cfg->schedule, SCHEDULE_NAMES);
+        LOG_E("%s: lr_schedule %d is unknown; there are %s", of, (int)cfg->schedule,
+              SCHEDULE_NAMES);
         return ST_INVALID;
     }
-    TRY(check_field("learning_rate", cfg->learning_rate, cfg->learning_rate > 0, "above 0"));
-    TRY(check_field("momentum", cfg->momentum, cfg->momentum >= 0 && cfg->momentum <= 1,
+    TRY(check_field(of, "learning_rate", cfg->learning_rate, cfg->learning_rate > 0, "above 0"));
+    TRY(check_field(of, "momentum", cfg->momentum, cfg->momentum >= 0 && cfg->momentum <= 1,
                     "between 0 and 1"));
-    TRY(check_field("decay", cfg->decay, cfg->decay >= 0 && cfg->decay <= 1, "between 0 and 1"));
-    TRY(check_field("beta1", cfg->beta1, cfg->beta1 >= 0 && cfg->beta1 < 1, "between 0 and 1"));
-    TRY(check_field("beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "between 0 and 1"));
-    TRY(check_field("epsilon", cfg->epsilon, cfg->epsilon > 0, "above 0"));
-    TRY(check_field("weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
-    TRY(check_field("clip_value", cfg->clip_value, cfg->clip_value >= 0, "0 or above"));
-    TRY(check_field("clip_norm", cfg->clip_norm, cfg->clip_norm >= 0, "0 or above"));
-    TRY(check_field("ema_decay", cfg->ema_decay, cfg->ema_decay >= 0 && cfg->ema_decay < 1,
+    TRY(check_field(of, "decay", cfg->decay, cfg->decay >= 0 && cfg->decay <= 1,
+                    "between 0 and 1"));
+    TRY(check_field(of, "beta1", cfg->beta1, cfg->beta1 >= 0 && cfg->beta1 < 1, "between 0 and 1"));
+    TRY(check_field(of, "beta2", cfg->beta2, cfg->beta2 >= 0 && cfg->beta2 < 1, "between 0 and 1"));
+    TRY(check_field(of, "epsilon", cfg->epsilon, cfg->epsilon > 0, "above 0"));
+    TRY(check_field(of, "weight_decay", cfg->weight_decay, cfg->weight_decay >= 0, "0 or above"));
+    TRY(check_field(of, "clip_value", cfg->clip_value, cfg->clip_value >= 0, "0 or above"));
+    TRY(check_field(of, "clip_norm", cfg->clip_norm, cfg->clip_norm >= 0, "0 or above"));
+    TRY(check_field(of, "ema_decay", cfg->ema_decay, cfg->ema_decay >= 0 && cfg->ema_decay < 1,
                     "at least 0 and below 1"));
-    TRY(check_field("lr_decay", cfg->lr_decay, cfg->lr_decay > 0 && cfg->lr_decay <= 1,
+    TRY(check_field(of, "lr_decay", cfg->lr_decay, cfg->lr_decay > 0 && cfg->lr_decay <= 1,
                     "above 0 and at most 1"));
     if (cfg->warmup_steps > INT64_MAX || cfg->lr_decay_steps > INT64_MAX) {
-        LOG_E("lr_warmup_steps or lr_decay_steps is out of bounds");
+        LOG_E("%s: lr_warmup_steps or lr_decay_steps is out of bounds", of);
         return ST_INVALID;
     }
     for (int i = 0; i < cfg->n_boundaries; i++) {
         uint64_t least = i > 0 ? cfg->boundary[i - 1] : 0;
         if (cfg->boundary[i] > least && cfg->boundary[i] <= INT64_MAX)
             continue;
-        LOG_E("lr_boundaries: %" PRIu64 " must be above 0 and above the previous boundary",
+        LOG_E("%s: lr_boundaries: %" PRIu64 " must be above 0 and above the previous boundary", of,
               cfg->boundary[i]);
         return ST_INVALID;
     }
 done:
     return st;
+}
+
+enum status optim_check(const struct optim_config *cfg)
+{
+    return optim_check_of(cfg, "optimizer");
 }
 
 /* Returns the number of slots of the update itself, which are before the slot of the average. */

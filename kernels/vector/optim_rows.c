@@ -5,6 +5,7 @@
 #include "base/float_text.h"
 #include "base/log.h"
 #include "kernels/vector/clones.h"
+#include "kernels/vector/optim_check.h"
 #include "kernels/vector/vector.h"
 #include <math.h>
 
@@ -28,41 +29,41 @@ void optim_rows_defaults(enum optim_rows_kind kind, struct optim_rows_config *cf
     optim_defaults(kinds[kind].loop, &cfg->common);
 }
 
-static enum status check_limit(const char *name, float value, bool is_zero_only)
+static enum status check_limit(const char *of, const char *name, float value, bool is_zero_only)
 {
     char text[FLOAT_TEXT_BYTES];
     if (is_zero_only ? value == 0 : isfinite(value) && value >= 0)
         return ST_OK;
-    LOG_E("optimizer of a table: %s %s is not %s", name, float_text(value, text),
+    LOG_E("%s: %s %s is not %s", of, name, float_text(value, text),
           is_zero_only ? "0: it would change rows without a gradient, or need all gradients"
                        : "0 or above");
     return ST_INVALID;
 }
 
-enum status optim_rows_check(const struct optim_rows_config *cfg)
+enum status optim_rows_check(const struct optim_rows_config *cfg, const char *of)
 {
     enum status st = ST_OK;
     if ((unsigned)cfg->kind >= OPTIM_ROWS_N_KINDS) {
-        LOG_E("optimizer of a table: kind %d is unknown; there are %s", (int)cfg->kind,
-              OPTIM_ROWS_NAMES);
+        LOG_E("%s: optimizer %d is unknown; there are %s", of, (int)cfg->kind, OPTIM_ROWS_NAMES);
         return ST_INVALID;
     }
     if (cfg->common.kind != kinds[cfg->kind].loop) {
-        LOG_E("optimizer of a table: %s does not have the loop %s", optim_rows_name(cfg->kind),
+        LOG_E("%s: optimizer %s does not have the loop %s", of, optim_rows_name(cfg->kind),
               optim_name(cfg->common.kind));
         return ST_INVALID;
     }
-    TRY(optim_check(&cfg->common));
-    TRY(check_limit("weight_decay", cfg->common.weight_decay, true));
-    TRY(check_limit("ema_decay", cfg->common.ema_decay, true));
-    TRY(check_limit("clip_norm", cfg->common.clip_norm, true));
-    TRY(check_limit("ftrl_beta", cfg->ftrl_beta, false));
-    TRY(check_limit("l1", cfg->l1, false));
-    TRY(check_limit("l2", cfg->l2, false));
+    TRY(optim_check_of(&cfg->common, of));
+    TRY(check_limit(of, "weight_decay", cfg->common.weight_decay, true));
+    TRY(check_limit(of, "ema_decay", cfg->common.ema_decay, true));
+    TRY(check_limit(of, "clip_norm", cfg->common.clip_norm, true));
+    TRY(check_limit(of, "ftrl_beta", cfg->ftrl_beta, false));
+    TRY(check_limit(of, "l1", cfg->l1, false));
+    TRY(check_limit(of, "l2", cfg->l2, false));
     if (cfg->kind == OPTIM_ROWS_FTRL &&
         (cfg->common.schedule != SCHEDULE_CONSTANT || cfg->common.warmup_steps > 0)) {
         LOG_E(
-            "optimizer of a table: ftrl needs a constant learning rate, since it computes a row from the sums of all steps; remove the schedule and the warm-up");
+            "%s: ftrl needs a constant learning rate, since it computes a row from the sums of all steps; remove the schedule and the warm-up",
+            of);
         return ST_INVALID;
     }
 done:

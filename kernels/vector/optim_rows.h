@@ -37,7 +37,8 @@ struct optim_rows_config {
 const char *optim_rows_name(enum optim_rows_kind kind);
 /* Fills *cfg with the defaults of `kind`; the learning rate is 0.01, of adam 0.001. */
 void optim_rows_defaults(enum optim_rows_kind kind, struct optim_rows_config *cfg);
-enum status optim_rows_check(const struct optim_rows_config *cfg);
+/* Checks the settings. of: beginning of the log line, as "table 'ads'". */
+enum status optim_rows_check(const struct optim_rows_config *cfg, const char *of);
 /* Returns the number of floats of a row besides its values. They are zero when the row is made. */
 size_t optim_rows_slots(enum optim_rows_kind kind, size_t dim);
 

@@ -59,7 +59,7 @@ static enum status check_config(const struct bucket_config *c)
         LOG_E("table: max_rows must be above 0, and when_full must be stop or evict");
         return ST_INVALID;
     }
-    return optim_rows_check(&c->optimizer);
+    return optim_rows_check(&c->optimizer, "table");
 }
 
 enum status bucket_create(const struct bucket_config *config, struct bucket **out)
