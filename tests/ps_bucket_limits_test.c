@@ -37,7 +37,7 @@ static struct bucket *create(const struct bucket_config *limits)
     struct bucket_config c = *limits;
     struct bucket *b = NULL;
     c.dim = 1;
-    c.init = BUCKET_ZEROS;
+    c.init = ROW_INIT_ZEROS;
     c.n_buckets = 1;
     optim_rows_defaults(OPTIM_ROWS_SGD, &c.optimizer);
     c.optimizer.common.learning_rate = 1;
@@ -97,7 +97,7 @@ static bool expect(const struct bucket_config *c, uint64_t version, const bool *
     *n = n_present(c, all, version);
     if (*n <= c->max_rows)
         return true;
-    if (c->when_full == BUCKET_STOP)
+    if (c->when_full == ROW_FULL_STOP)
         return false;
     while (n_present(c, all, version) > c->max_rows * 15 / 16)
         if (!evict_one(c, all, has_gradient, version))
@@ -185,11 +185,11 @@ static void test_limits_match_the_dictionary(void **state)
     for (int k = 0; k < 48; k++) {
         struct bucket_config c = {.admit_after = k & 1 ? 3 : 0,
                                   .evict_after = k & 2 ? 9 : 0,
-                                  .when_full = k & 4 ? BUCKET_EVICT : BUCKET_STOP,
+                                  .when_full = k & 4 ? ROW_FULL_EVICT : ROW_FULL_STOP,
                                   .keeps_previous = k & 8,
                                   .max_rows = most[k / 16]};
         int n = run_schedule(&c);
-        n_refused[c.when_full == BUCKET_EVICT] += n;
+        n_refused[c.when_full == ROW_FULL_EVICT] += n;
         if (c.max_rows == N_KEYS)
             assert_int_equal(n, 0);
     }
@@ -229,7 +229,7 @@ static void test_refusal_names_numbers_and_settings(void **state)
     limits_text(b, 11, "ads", 250000, text);
     assert_string_equal(text, "table 'ads', bucket 0: 11 rows, at most 10 (max_rows=250000); set "
                               "evict_after or when_full=evict, or raise max_rows");
-    b->config.when_full = BUCKET_EVICT;
+    b->config.when_full = ROW_FULL_EVICT;
     limits_text(b, 11, "ads", 250000, text);
     assert_string_equal(text, "table 'ads', bucket 0: 11 rows, at most 10 (max_rows=250000); too "
                               "many rows have a gradient in this step, raise max_rows");

@@ -34,7 +34,7 @@ static int compare_keys(const void *a, const void *b)
 static struct bucket *create(enum optim_rows_kind kind, float clip_value)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = BUCKET_UNIFORM,
+                              .init = ROW_INIT_UNIFORM,
                               .init_scale = 0.5f,
                               .init_key = 9,
                               .n_buckets = 1,

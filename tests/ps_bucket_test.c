@@ -16,7 +16,7 @@ static uint64_t below(uint64_t n)
     return rng_below(rng_key(1, RNG_TEST, 0), drawn++, n);
 }
 
-static struct bucket_config config_of(enum bucket_init init)
+static struct bucket_config config_of(enum row_init init)
 {
     struct bucket_config c = {.dim = DIM,
                               .init = init,
@@ -28,7 +28,7 @@ static struct bucket_config config_of(enum bucket_init init)
     return c;
 }
 
-static struct bucket *create(enum bucket_init init)
+static struct bucket *create(enum row_init init)
 {
     struct bucket_config c = config_of(init);
     struct bucket *b = NULL;
@@ -91,7 +91,7 @@ static void change(struct bucket *b, size_t i, bool adds)
 
 static void test_rows_match_a_dictionary(void **state)
 {
-    struct bucket *b = create(BUCKET_UNIFORM);
+    struct bucket *b = create(ROW_INIT_UNIFORM);
     memset(marks, 0, sizeof marks);
     compare(b);
     for (int round = 0; round < ROUNDS; round++) {
@@ -140,7 +140,7 @@ static uint64_t key_with_hash(uint64_t hash)
 static void test_keys_with_equal_entries_are_distinguished(void **state)
 {
     enum { N = 3 };
-    struct bucket *b = create(BUCKET_ZEROS);
+    struct bucket *b = create(ROW_INIT_ZEROS);
     uint64_t hash = 0x123456789abcdef0u, keys[N];
     struct row *rows[N], *added;
     for (int i = 0; i < N; i++) {
@@ -162,7 +162,7 @@ static void test_keys_with_equal_entries_are_distinguished(void **state)
 
 static void test_memory_of_rows_is_bounded(void **state)
 {
-    struct bucket_config c = config_of(BUCKET_ZEROS);
+    struct bucket_config c = config_of(ROW_INIT_ZEROS);
     struct bucket *b = NULL;
     c.dim = 16;
     assert_int_equal(bucket_create(&c, &b), ST_OK);
@@ -177,7 +177,7 @@ static void test_memory_of_rows_is_bounded(void **state)
 
 static void test_reads_create_nothing(void **state)
 {
-    struct bucket *b = create(BUCKET_NORMAL);
+    struct bucket *b = create(ROW_INIT_NORMAL);
     uint64_t key = 42;
     size_t bytes = bucket_bytes(b);
     float values[1000][DIM], expected[DIM];
@@ -212,7 +212,7 @@ static void test_initial_values_depend_on_seed_table_key_and_element(void **stat
 {
     enum { N = 4 };
     float v[N * DIM], again[DIM];
-    struct bucket_config c = config_of(BUCKET_UNIFORM);
+    struct bucket_config c = config_of(ROW_INIT_UNIFORM);
     bucket_initial(&c, 1, v);
     bucket_initial(&c, 2, v + 1 * DIM);
     c.init_key = bucket_init_key(7, "adt");
@@ -222,12 +222,12 @@ static void test_initial_values_depend_on_seed_table_key_and_element(void **stat
     for (int i = 0; i < N * DIM; i++)
         for (int k = 0; k < i; k++)
             assert_true(v[i] != v[k]);
-    c = config_of(BUCKET_UNIFORM);
+    c = config_of(ROW_INIT_UNIFORM);
     c.number = 1; /* neither the bucket nor their number matters */
     c.n_buckets = 2;
     bucket_initial(&c, 1, again);
     assert_memory_equal(again, v, sizeof again);
-    c.init = BUCKET_ZEROS;
+    c.init = ROW_INIT_ZEROS;
     bucket_initial(&c, 1, again);
     for (int i = 0; i < DIM; i++)
         assert_true(again[i] == 0);
@@ -236,7 +236,7 @@ static void test_initial_values_depend_on_seed_table_key_and_element(void **stat
 /* Compares mean, variance, and extremes of a million values with those of the distribution. */
 static void test_initial_values_have_their_distribution(void **state)
 {
-    for (enum bucket_init init = BUCKET_UNIFORM; init <= BUCKET_NORMAL; init++) {
+    for (enum row_init init = ROW_INIT_UNIFORM; init <= ROW_INIT_NORMAL; init++) {
         struct bucket_config c = config_of(init);
         double sum = 0, squares = 0, largest = 0, n = 200000.0 * DIM;
         for (uint64_t key = 0; key < 200000; key++) {
@@ -248,11 +248,11 @@ static void test_initial_values_have_their_distribution(void **state)
                 largest = fmax(largest, fabs((double)v[i]));
             }
         }
-        double deviation = init == BUCKET_UNIFORM ? 0.5 / sqrt(3) : 0.5;
+        double deviation = init == ROW_INIT_UNIFORM ? 0.5 / sqrt(3) : 0.5;
         assert_true(fabs(sum / n) < 5 * deviation / sqrt(n));
         assert_true(fabs(sqrt(squares / n) / deviation - 1) < 0.01);
-        assert_true(init == BUCKET_UNIFORM ? largest > 0.4999 && largest <= 0.5
-                                           : largest > 4 * 0.5 && largest < 6 * 0.5);
+        assert_true(init == ROW_INIT_UNIFORM ? largest > 0.4999 && largest <= 0.5
+                                             : largest > 4 * 0.5 && largest < 6 * 0.5);
     }
 }
 
@@ -269,7 +269,7 @@ static void test_text_keys_differ(void **state)
 
 static void test_keys_of_a_message_are_checked(void **state)
 {
-    struct bucket_config c = config_of(BUCKET_ZEROS);
+    struct bucket_config c = config_of(ROW_INIT_ZEROS);
     struct bucket *b = NULL;
     uint64_t keys[4];
     size_t n = 0, at = 99;
@@ -298,18 +298,18 @@ static void test_config_is_checked(void **state)
     struct bucket *b = NULL;
     struct bucket_config c;
 #define REFUSED(field, value)                                                                      \
-    c = config_of(BUCKET_UNIFORM);                                                                 \
+    c = config_of(ROW_INIT_UNIFORM);                                                               \
     c.field = value;                                                                               \
     assert_int_equal(bucket_create(&c, &b), ST_INVALID)
     REFUSED(dim, 0);
     REFUSED(dim, OPTIM_ROWS_MAX_DIM + 1);
-    REFUSED(init, BUCKET_N_INITS);
+    REFUSED(init, ROW_INIT_N_KINDS);
     REFUSED(init_scale, INFINITY);
     REFUSED(n_buckets, 3);
     REFUSED(n_buckets, 0);
     REFUSED(number, 1);
     REFUSED(max_rows, 0);
-    REFUSED(when_full, BUCKET_EVICT + 1);
+    REFUSED(when_full, ROW_FULL_N_KINDS);
     REFUSED(optimizer.common.weight_decay, 1);
     assert_null(b);
     bucket_destroy(NULL);

@@ -26,7 +26,7 @@ static int compare_keys(const void *a, const void *b)
 static struct bucket *create(bool keeps_previous)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = BUCKET_UNIFORM,
+                              .init = ROW_INIT_UNIFORM,
                               .init_scale = 0.5f,
                               .init_key = 9,
                               .n_buckets = 1,

@@ -30,12 +30,12 @@ void bucket_initial(const struct bucket_config *config, uint64_t key, float *val
 {
     uint64_t stream = rng_mix(config->init_key ^ rng_mix(key));
     size_t dim = (size_t)config->dim;
-    if (config->init == BUCKET_ZEROS) {
+    if (config->init == ROW_INIT_ZEROS) {
         memset(values, 0, dim * sizeof *values);
         return;
     }
     for (size_t i = 0; i < dim; i++)
-        values[i] = config->init == BUCKET_UNIFORM
+        values[i] = config->init == ROW_INIT_UNIFORM
                         ? (rng_uniform(stream, i) * 2 - 1) * config->init_scale
                         : centred_sum(stream, i) * (config->init_scale * 0x1p-16f);
 }
@@ -47,7 +47,7 @@ static enum status check_config(const struct bucket_config *c)
         LOG_E("table: dim %d is not within 1 and %d", c->dim, OPTIM_ROWS_MAX_DIM);
         return ST_INVALID;
     }
-    if ((unsigned)c->init >= BUCKET_N_INITS || !isfinite(c->init_scale) || c->init_scale < 0) {
+    if ((unsigned)c->init >= ROW_INIT_N_KINDS || !isfinite(c->init_scale) || c->init_scale < 0) {
         LOG_E("table: the initial values are unknown, or init_scale is not 0 or above");
         return ST_INVALID;
     }
@@ -55,7 +55,7 @@ static enum status check_config(const struct bucket_config *c)
         LOG_E("table: bucket %u of %u: the number of buckets must be a power of two", c->number, n);
         return ST_INVALID;
     }
-    if (c->max_rows < 1 || (unsigned)c->when_full > BUCKET_EVICT) {
+    if (c->max_rows < 1 || (unsigned)c->when_full >= ROW_FULL_N_KINDS) {
         LOG_E("table: max_rows must be above 0, and when_full must be stop or evict");
         return ST_INVALID;
     }

@@ -7,19 +7,17 @@
 #ifndef PS_ROWS_BUCKET_H
 #define PS_ROWS_BUCKET_H
 #include "kernels/vector/optim_rows.h"
+#include "kernels/vector/row_settings.h"
 #include "ps/rows/row_table.h"
 #include "ps/rows/undo.h"
 #include <stdbool.h>
 
 enum { BUCKET_MAX_HOLDS = 8 };
-enum bucket_init { BUCKET_ZEROS, BUCKET_UNIFORM, BUCKET_NORMAL, BUCKET_N_INITS };
-/* effect if a step would exceed max_rows: the step is refused, or the oldest rows are evicted */
-enum bucket_when_full { BUCKET_STOP, BUCKET_EVICT };
 
 struct bucket_config {
     int dim; /* 1 to OPTIM_ROWS_MAX_DIM */
     struct optim_rows_config optimizer;
-    enum bucket_init init;
+    enum row_init init;
     float init_scale;  /* uniform: limit of the absolute value; normal: standard deviation */
     uint64_t init_key; /* result of bucket_init_key */
     uint32_t number;   /* number of the bucket in its table */
@@ -29,7 +27,7 @@ struct bucket_config {
     uint64_t max_rows;    /* rows and pending entries of this bucket, above 0 (tables_share) */
     uint64_t admit_after; /* steps that contribute to a key before it has a row; 0 and 1: one */
     uint64_t evict_after; /* steps without a gradient after which a row is absent; 0: never */
-    enum bucket_when_full when_full;
+    enum row_full when_full;
 };
 
 struct bucket {

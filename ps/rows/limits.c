@@ -123,7 +123,7 @@ static enum status find_victims(struct bucket *b, struct limits_step *s, uint64_
     s->needed_rows = total - n_absent;
     if (s->needed_rows > c->max_rows)
         n_evicted = s->needed_rows - c->max_rows / 16 * 15 - c->max_rows % 16 * 15 / 16;
-    if (n_evicted > 0 && (c->when_full == BUCKET_STOP || n_evicted > v.n - n_absent)) {
+    if (n_evicted > 0 && (c->when_full == ROW_FULL_STOP || n_evicted > v.n - n_absent)) {
         free(v.all);
         return ST_RANGE;
     }
@@ -197,7 +197,7 @@ void limits_sweep(struct bucket *b)
 void limits_text(const struct bucket *b, uint64_t needed_rows, const char *table, uint64_t max_rows,
                  char text[LIMITS_TEXT_BYTES])
 {
-    const char *advice = b->config.when_full == BUCKET_STOP
+    const char *advice = b->config.when_full == ROW_FULL_STOP
                              ? "set evict_after or when_full=evict, or raise max_rows"
                              : "too many rows have a gradient in this step, raise max_rows";
     snprintf(text, LIMITS_TEXT_BYTES,

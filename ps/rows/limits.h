@@ -4,8 +4,8 @@
  * - A key gets a row in the step that is the admit_after-th one to contribute to it.
  * - At version v, an entry is absent if its last step is below v - evict_after.
  * - A step that would leave more than max_rows entries first frees absent ones. If this is not
- *   enough, the step is refused (BUCKET_STOP), or the oldest entries that it does not change are
- *   evicted, by last step and then key, until 15/16 of max_rows are in use (BUCKET_EVICT).
+ *   enough, the step is refused (ROW_FULL_STOP), or the oldest entries that it does not change are
+ *   evicted, by last step and then key, until 15/16 of max_rows are in use (ROW_FULL_EVICT).
  * Threads: one at a time; the caller has the bucket's lock.
  * Errors:  ST_RANGE (the bound refuses the step), ST_NOMEM; a failed call changes nothing. */
 #ifndef PS_ROWS_LIMITS_H
