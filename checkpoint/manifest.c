@@ -5,8 +5,9 @@
 #include "base/log.h"
 #include "checkpoint/manifest_data.h"
 #include "checkpoint/manifest_input.h"
+#include "checkpoint/manifest_names.h"
+#include "checkpoint/manifest_optimizer.h"
 #include "checkpoint/manifest_progress.h"
-#include "checkpoint/manifest_schedule.h"
 #include "checkpoint/manifest_tables.h"
 #include "files/durable.h"
 #include "files/json_text.h"
@@ -35,27 +36,16 @@ static struct checkpoint_id id_of(const struct checkpoint_manifest *m)
     return (struct checkpoint_id){m->generation, m->step};
 }
 
-static json_t *optimizer_to_json(const struct optim_config *o)
-{
-    json_t *json =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", optim_name(o->kind),
-                  "learning_rate", (double)o->learning_rate, "momentum", (double)o->momentum,
-                  "decay", (double)o->decay, "beta1", (double)o->beta1, "beta2", (double)o->beta2,
-                  "epsilon", (double)o->epsilon, "weight_decay", (double)o->weight_decay,
-                  "lr_schedule", optim_schedule_name(o->schedule));
-    return manifest_schedule_add(json, o);
-}
-
 static json_t *job_to_json(const struct net_job *job)
 {
     json_t *o = json_pack(
         "{s:i, s:s, s:o, s:I, s:I, s:i, s:I, s:f, s:s, s:s, s:o, s:s}", "workers", job->n_workers,
         "sync_mode", job_sync_mode_name(job->sync_mode), "optimizer",
-        optimizer_to_json(&job->optim), "train_steps", (json_int_t)job->train_steps, "seed",
-        (json_int_t)job->seed, "aggregate", job->aggregate, "staleness", (json_int_t)job->staleness,
-        "delay_compensation", (double)job->delay_compensation, "push_dtype",
-        dtype_name(job->push_dtype), "version_dtype", dtype_name(job->version_dtype), "data",
-        manifest_data_to_json(&job->data), "arithmetic", job->arithmetic);
+        manifest_optimizer_to_json(&job->optim), "train_steps", (json_int_t)job->train_steps,
+        "seed", (json_int_t)job->seed, "aggregate", job->aggregate, "staleness",
+        (json_int_t)job->staleness, "delay_compensation", (double)job->delay_compensation,
+        "push_dtype", dtype_name(job->push_dtype), "version_dtype", dtype_name(job->version_dtype),
+        "data", manifest_data_to_json(&job->data), "arithmetic", job->arithmetic);
     if (o && job->asked_steps > 0 &&
         json_object_set_new(o, "asked_steps", json_integer((json_int_t)job->asked_steps)) != 0) {
         json_decref(o);
@@ -71,7 +61,7 @@ static json_t *job_to_json(const struct net_job *job)
     }
     if (o && job->local_steps > 1 &&
         (json_object_set_new(o, "local_steps", json_integer(job->local_steps)) != 0 ||
-         json_object_set_new(o, "local_optimizer", optimizer_to_json(&job->local)) != 0)) {
+         json_object_set_new(o, "local_optimizer", manifest_optimizer_to_json(&job->local)) != 0)) {
         json_decref(o);
         return NULL;
     }
@@ -119,8 +109,8 @@ enum status checkpoint_manifest_digest(const struct net_job *job, const struct c
     struct digest_sha256 *d = NULL;
     json_t *what =
         json_pack("{s:o, s:o, s:I, s:s}", "parameters", params_to_json(chunks), "optimizer",
-                  optimizer_to_json(&job->optim), "seed", (json_int_t)job->seed, "sync_mode",
-                  job_sync_mode_name(job->sync_mode));
+                  manifest_optimizer_to_json(&job->optim), "seed", (json_int_t)job->seed,
+                  "sync_mode", job_sync_mode_name(job->sync_mode));
     bool ok = what && manifest_tables_add(what, chunks, false);
     char *text = ok ? json_dumps(what, JSON_COMPACT) : NULL;
     if (!text)
@@ -221,25 +211,6 @@ static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *tex
     return ST_CORRUPT;
 }
 
-/* Returns the i < n for which name_of(i) is the name; -1: no such i. */
-static int index_of(const char *name, const char *(*name_of)(int), int n)
-{
-    int i = 0;
-    while (name && i < n && strcmp(name, name_of(i)))
-        i++;
-    return name && i < n ? i : -1;
-}
-
-static const char *optim_at(int i)
-{
-    return optim_name((enum optim_kind)i);
-}
-
-static const char *schedule_at(int i)
-{
-    return optim_schedule_name((enum optim_schedule)i);
-}
-
 static const char *mode_at(int i)
 {
     return job_sync_mode_name((enum job_sync_mode)i);
@@ -265,29 +236,11 @@ static int64_t integer_of(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
-static bool optimizer_from_json(const json_t *o, struct optim_config *to)
-{
-    int kind = index_of(text_of(o, "name"), optim_at, OPTIM_N_KINDS);
-    int schedule = index_of(text_of(o, "lr_schedule"), schedule_at, SCHEDULE_N_KINDS);
-    if (kind < 0 || schedule < 0)
-        return false;
-    *to = (struct optim_config){.kind = (enum optim_kind)kind,
-                                .learning_rate = number_of(o, "learning_rate"),
-                                .momentum = number_of(o, "momentum"),
-                                .decay = number_of(o, "decay"),
-                                .beta1 = number_of(o, "beta1"),
-                                .beta2 = number_of(o, "beta2"),
-                                .epsilon = number_of(o, "epsilon"),
-                                .weight_decay = number_of(o, "weight_decay"),
-                                .schedule = (enum optim_schedule)schedule};
-    return manifest_schedule_read(o, to) && optim_check(to) == ST_OK;
-}
-
 static bool job_from_json(const json_t *o, struct net_job *to)
 {
-    int mode = index_of(text_of(o, "sync_mode"), mode_at, JOB_N_MODES);
-    int push = index_of(text_of(o, "push_dtype"), dtype_at, DTYPE_N_KINDS);
-    int version = index_of(text_of(o, "version_dtype"), dtype_at, DTYPE_N_KINDS);
+    int mode = manifest_names_find(o, "sync_mode", mode_at, JOB_N_MODES);
+    int push = manifest_names_find(o, "push_dtype", dtype_at, DTYPE_N_KINDS);
+    int version = manifest_names_find(o, "version_dtype", dtype_at, DTYPE_N_KINDS);
     int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: the manifest has none */
     int64_t workers = integer_of(o, "workers"), aggregate = integer_of(o, "aggregate");
     if (mode < 0 || push < 0 || version < 0 || workers < 1 || workers > JOB_MAX_WORKERS ||
@@ -307,7 +260,7 @@ static bool job_from_json(const json_t *o, struct net_job *to)
                                json_number_value(json_object_get(o, "validation_split")),
                            .push_dtype = (enum dtype)push,
                            .version_dtype = (enum dtype)version};
-    bool ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
+    bool ok = manifest_optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     int64_t local_steps = integer_of(o, "local_steps");
     int64_t fragments = json_integer_value(json_object_get(o, "fragments"));
     ok = ok && batch >= 0 && batch <= INT_MAX && fragments >= 0 && fragments <= JOB_MAX_FRAGMENTS;
@@ -317,7 +270,7 @@ static bool job_from_json(const json_t *o, struct net_job *to)
          to->train_steps <= INT64_MAX / (local_steps + 1) / 2;
     if (ok && local_steps > 1) {
         to->local_steps = (int)local_steps;
-        ok = optimizer_from_json(json_object_get(o, "local_optimizer"), &to->local);
+        ok = manifest_optimizer_from_json(json_object_get(o, "local_optimizer"), &to->local);
         to->local.total_steps = to->optim.total_steps * (uint64_t)local_steps;
     }
     ok = ok && manifest_data_from_json(json_object_get(o, "data"), &to->data);

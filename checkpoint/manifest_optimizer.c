@@ -1,5 +1,6 @@
-/* checkpoint/manifest_schedule.c - see the header. */
-#include "checkpoint/manifest_schedule.h"
+/* checkpoint/manifest_optimizer.c - see the header. */
+#include "checkpoint/manifest_optimizer.h"
+#include "checkpoint/manifest_names.h"
 #include <stdbool.h>
 
 static bool set(json_t *to, const char *key, json_t *value)
@@ -19,7 +20,8 @@ static json_t *boundaries(const struct optim_config *from)
     return list;
 }
 
-json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from)
+/* Adds the keys to `optimizer`, owns it, and returns it; NULL: out of memory. */
+static json_t *add_schedule(json_t *optimizer, const struct optim_config *from)
 {
     struct optim_config usual;
     bool ok = optimizer != NULL;
@@ -44,7 +46,8 @@ json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from
     return NULL;
 }
 
-bool manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
+/* Reads the keys. Returns false if they are malformed; optim_check checks the bounds. */
+static bool read_schedule(const json_t *optimizer, struct optim_config *to)
 {
     const json_t *list = json_object_get(optimizer, "lr_boundaries");
     const json_t *decay = json_object_get(optimizer, "lr_decay");
@@ -62,4 +65,48 @@ bool manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
     for (size_t i = 0; i < json_array_size(list); i++)
         to->boundary[to->n_boundaries++] = (uint64_t)json_integer_value(json_array_get(list, i));
     return true;
+}
+
+json_t *manifest_optimizer_to_json(const struct optim_config *from)
+{
+    json_t *json =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", optim_name(from->kind),
+                  "learning_rate", (double)from->learning_rate, "momentum", (double)from->momentum,
+                  "decay", (double)from->decay, "beta1", (double)from->beta1, "beta2",
+                  (double)from->beta2, "epsilon", (double)from->epsilon, "weight_decay",
+                  (double)from->weight_decay, "lr_schedule", optim_schedule_name(from->schedule));
+    return add_schedule(json, from);
+}
+
+static const char *optim_at(int i)
+{
+    return optim_name((enum optim_kind)i);
+}
+
+static const char *schedule_at(int i)
+{
+    return optim_schedule_name((enum optim_schedule)i);
+}
+
+static float number_of(const json_t *o, const char *key)
+{
+    return (float)json_number_value(json_object_get(o, key));
+}
+
+bool manifest_optimizer_from_json(const json_t *o, struct optim_config *to)
+{
+    int kind = manifest_names_find(o, "name", optim_at, OPTIM_N_KINDS);
+    int schedule = manifest_names_find(o, "lr_schedule", schedule_at, SCHEDULE_N_KINDS);
+    if (kind < 0 || schedule < 0)
+        return false;
+    *to = (struct optim_config){.kind = (enum optim_kind)kind,
+                                .learning_rate = number_of(o, "learning_rate"),
+                                .momentum = number_of(o, "momentum"),
+                                .decay = number_of(o, "decay"),
+                                .beta1 = number_of(o, "beta1"),
+                                .beta2 = number_of(o, "beta2"),
+                                .epsilon = number_of(o, "epsilon"),
+                                .weight_decay = number_of(o, "weight_decay"),
+                                .schedule = (enum optim_schedule)schedule};
+    return read_schedule(o, to) && optim_check(to) == ST_OK;
 }
