@@ -355,16 +355,21 @@ void ps_follow_restored(const struct checkpoint_manifest *m, struct net_join *jo
         job_set_steps(&join->job, job_asked_steps(&m->job)); /* only worker 0 may change them */
 }
 
-/* Replaces "the servers have" by "the checkpoint has", since a worker without servers may have
+/* Replaces the servers by the checkpoint in a difference, since a worker without servers may have
  * written it. */
 static void replace_subject(const char *what, char *to, size_t bytes)
 {
-    const char *at = strstr(what, SERVERS_HAVE);
-    if (at)
-        snprintf(to, bytes, "%.*sthe checkpoint has%s", (int)(at - what), what,
-                 at + strlen(SERVERS_HAVE));
-    else
-        snprintf(to, bytes, "%s", what);
+    static const char *const subjects[][2] = {{SERVERS_HAVE, "the checkpoint has"},
+                                              {"on the servers", "in the checkpoint"}};
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+        const char *at = strstr(what, subjects[i][0]);
+        if (!at)
+            continue;
+        snprintf(to, bytes, "%.*s%s%s", (int)(at - what), what, subjects[i][1],
+                 at + strlen(subjects[i][0]));
+        return;
+    }
+    snprintf(to, bytes, "%s", what);
 }
 
 /* Copies the names of a CSV file's columns, one per line, from a worker's text on its data; empty:

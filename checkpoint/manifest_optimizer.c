@@ -93,13 +93,13 @@ static float number_of(const json_t *o, const char *key)
     return (float)json_number_value(json_object_get(o, key));
 }
 
-bool manifest_optimizer_from_json(const json_t *o, struct optim_config *to)
+/* Reads an optimizer of this kind. */
+static bool read_fields(const json_t *o, enum optim_kind kind, struct optim_config *to)
 {
-    int kind = manifest_names_find(o, "name", optim_at, OPTIM_N_KINDS);
     int schedule = manifest_names_find(o, "lr_schedule", schedule_at, SCHEDULE_N_KINDS);
-    if (kind < 0 || schedule < 0)
+    if (schedule < 0)
         return false;
-    *to = (struct optim_config){.kind = (enum optim_kind)kind,
+    *to = (struct optim_config){.kind = kind,
                                 .learning_rate = number_of(o, "learning_rate"),
                                 .momentum = number_of(o, "momentum"),
                                 .decay = number_of(o, "decay"),
@@ -108,5 +108,39 @@ bool manifest_optimizer_from_json(const json_t *o, struct optim_config *to)
                                 .epsilon = number_of(o, "epsilon"),
                                 .weight_decay = number_of(o, "weight_decay"),
                                 .schedule = (enum optim_schedule)schedule};
-    return read_schedule(o, to) && optim_check(to) == ST_OK;
+    return read_schedule(o, to);
+}
+
+bool manifest_optimizer_from_json(const json_t *o, struct optim_config *to)
+{
+    int kind = manifest_names_find(o, "name", optim_at, OPTIM_N_KINDS);
+    return kind >= 0 && read_fields(o, (enum optim_kind)kind, to) && optim_check(to) == ST_OK;
+}
+
+json_t *manifest_optimizer_rows_to_json(const struct optim_rows_config *from)
+{
+    json_t *o = manifest_optimizer_to_json(&from->common);
+    if (o && set(o, "name", json_string(optim_rows_name(from->kind))) &&
+        set(o, "ftrl_beta", json_real((double)from->ftrl_beta)) &&
+        set(o, "l1", json_real((double)from->l1)) && set(o, "l2", json_real((double)from->l2)))
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+static const char *rows_at(int i)
+{
+    return optim_rows_name((enum optim_rows_kind)i);
+}
+
+bool manifest_optimizer_rows_from_json(const json_t *o, struct optim_rows_config *to)
+{
+    int kind = manifest_names_find(o, "name", rows_at, OPTIM_ROWS_N_KINDS);
+    if (kind < 0)
+        return false;
+    optim_rows_defaults((enum optim_rows_kind)kind, to);
+    to->ftrl_beta = number_of(o, "ftrl_beta");
+    to->l1 = number_of(o, "l1");
+    to->l2 = number_of(o, "l2");
+    return read_fields(o, to->common.kind, &to->common);
 }

@@ -1,6 +1,25 @@
 /* checkpoint/manifest_tables.c - see manifest_tables.h. tables_add checks the numbers. */
 #include "checkpoint/manifest_tables.h"
+#include "checkpoint/manifest_names.h"
+#include "checkpoint/manifest_optimizer.h"
 #include <stdlib.h>
+
+static json_t *table_to_json(const struct net_table *t, bool bounds)
+{
+    json_t *o = json_pack("{s:s, s:i, s:i, s:o, s:s, s:f, s:I, s:I, s:s}", "name", t->name, "dim",
+                          t->dim, "buckets", t->n_buckets, "optimizer",
+                          manifest_optimizer_rows_to_json(&t->optimizer), "init",
+                          row_init_name(t->init), "init_scale", (double)t->init_scale,
+                          "admit_after", (json_int_t)t->admit_after, "evict_after",
+                          (json_int_t)t->evict_after, "when_full", row_full_name(t->when_full));
+    if (!o || !bounds)
+        return o;
+    if (json_object_set_new(o, "max_rows", json_integer((json_int_t)t->max_rows)) == 0 &&
+        json_object_set_new(o, "step_rows", json_integer((json_int_t)t->step_rows)) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
+}
 
 bool manifest_tables_add(json_t *root, const struct chunks *chunks, bool bounds)
 {
@@ -8,35 +27,53 @@ bool manifest_tables_add(json_t *root, const struct chunks *chunks, bool bounds)
         return true;
     json_t *list = json_array();
     bool ok = list != NULL;
-    for (int i = 0; i < chunks->n_tables && ok; i++) {
-        const struct net_table *t = &chunks->tables[i];
-        json_t *o =
-            json_pack("{s:s, s:i, s:i}", "name", t->name, "dim", t->dim, "buckets", t->n_buckets);
-        if (bounds)
-            ok = json_object_set_new(o, "max_rows", json_integer((json_int_t)t->max_rows)) == 0 &&
-                 json_object_set_new(o, "step_rows", json_integer((json_int_t)t->step_rows)) == 0;
-        ok = json_array_append_new(list, o) == 0 && ok;
-    }
+    for (int i = 0; i < chunks->n_tables && ok; i++)
+        ok = json_array_append_new(list, table_to_json(&chunks->tables[i], bounds)) == 0;
     return json_object_set_new(root, "tables", list) == 0 && ok;
+}
+
+static bool read_integer(const json_t *o, const char *key, int64_t *out)
+{
+    const json_t *number = json_object_get(o, key);
+    *out = json_integer_value(number);
+    return json_is_integer(number);
 }
 
 static bool read_int(const json_t *o, const char *key, int *out)
 {
-    const json_t *number = json_object_get(o, key);
-    json_int_t value = json_integer_value(number);
+    int64_t value;
+    bool ok = read_integer(o, key, &value);
     *out = value >= 0 && value <= INT32_MAX ? (int)value : -1;
-    return json_is_integer(number);
+    return ok;
+}
+
+static const char *init_at(int i)
+{
+    return row_init_name((enum row_init)i);
+}
+
+static const char *full_at(int i)
+{
+    return row_full_name((enum row_full)i);
 }
 
 static bool read_table(const json_t *o, struct net_table *t)
 {
-    const json_t *max_rows = json_object_get(o, "max_rows");
-    const json_t *step_rows = json_object_get(o, "step_rows");
+    const json_t *scale = json_object_get(o, "init_scale");
+    int init = manifest_names_find(o, "init", init_at, ROW_INIT_N_KINDS);
+    int when_full = manifest_names_find(o, "when_full", full_at, ROW_FULL_N_KINDS);
     *t = (struct net_table){.name = json_string_value(json_object_get(o, "name")),
-                            .max_rows = json_integer_value(max_rows),
-                            .step_rows = json_integer_value(step_rows)};
-    return t->name && json_is_integer(max_rows) && json_is_integer(step_rows) &&
-           read_int(o, "dim", &t->dim) && read_int(o, "buckets", &t->n_buckets);
+                            .init_scale = (float)json_number_value(scale)};
+    if (!t->name || init < 0 || when_full < 0 || !json_is_number(scale))
+        return false;
+    t->init = (enum row_init)init;
+    t->when_full = (enum row_full)when_full;
+    return read_int(o, "dim", &t->dim) && read_int(o, "buckets", &t->n_buckets) &&
+           read_integer(o, "max_rows", &t->max_rows) &&
+           read_integer(o, "step_rows", &t->step_rows) &&
+           read_integer(o, "admit_after", &t->admit_after) &&
+           read_integer(o, "evict_after", &t->evict_after) &&
+           manifest_optimizer_rows_from_json(json_object_get(o, "optimizer"), &t->optimizer);
 }
 
 enum status manifest_tables_read(const json_t *root, struct chunks *chunks)

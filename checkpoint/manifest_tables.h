@@ -6,8 +6,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Adds the list `tables` to the object, unless the job has no tables. bounds: with max_rows and
- * step_rows, which a job may change when it resumes. Returns false if memory ran out. */
+/* Adds the list `tables` to the object, unless the job has no tables: their settings that change
+ * the bits of rows. bounds: also max_rows and step_rows, which a job may change when it resumes.
+ * Returns false if memory ran out. */
 bool manifest_tables_add(json_t *root, const struct chunks *chunks, bool bounds);
 /* Reads the list from the object, and adds the tables to the table of chunks, which has none.
  * ST_CORRUPT: the list is not valid; ST_NOMEM. */

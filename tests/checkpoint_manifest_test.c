@@ -5,6 +5,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
+#include "tests/table_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +47,48 @@ static enum status through(struct net_job *out)
     return st;
 }
 
-/* A number that no table may have makes the manifest invalid. */
+/* Returns an optimizer with settings that all differ from the defaults. */
+static struct optim_rows_config unusual_optimizer(void)
+{
+    struct optim_rows_config o = {
+        .kind = OPTIM_ROWS_ADAM, .ftrl_beta = 3, .l1 = 0.25f, .l2 = 0.35f};
+    o.common = (struct optim_config){.kind = OPTIM_ADAM,
+                                     .learning_rate = 0.1f,
+                                     .momentum = 0.2f,
+                                     .decay = 0.3f,
+                                     .beta1 = 0.8f,
+                                     .beta2 = 0.7f,
+                                     .epsilon = 0.001f,
+                                     .clip_value = 2,
+                                     .schedule = SCHEDULE_STEP,
+                                     .warmup_steps = 5,
+                                     .lr_decay = 0.7f,
+                                     .lr_decay_steps = 6,
+                                     .n_boundaries = 2,
+                                     .boundary = {10, 20}};
+    return o;
+}
+
+/* A setting that no table may have makes the manifest invalid. */
 static void tables_are_kept(void **state)
 {
-    static const struct net_table tables[] = {
-        {.name = "ads", .dim = 16, .n_buckets = 4, .max_rows = INT64_C(1) << 33, .step_rows = 1000},
-        {.name = "w", .dim = 1, .n_buckets = 1, .max_rows = 1, .step_rows = 1}};
+    const struct net_table tables[] = {{.name = "ads",
+                                        .dim = 16,
+                                        .n_buckets = 4,
+                                        .max_rows = INT64_C(1) << 33,
+                                        .step_rows = 1000,
+                                        .optimizer = unusual_optimizer(),
+                                        .init = ROW_INIT_NORMAL,
+                                        .init_scale = 0.15f,
+                                        .admit_after = 4,
+                                        .evict_after = INT64_C(1) << 33,
+                                        .when_full = ROW_FULL_EVICT},
+                                       {.name = "w",
+                                        .dim = 1,
+                                        .n_buckets = 1,
+                                        .max_rows = 1,
+                                        .step_rows = 1,
+                                        .optimizer = TABLE_RIG_SGD}};
     struct safetensors_written file = {0};
     struct checkpoint_manifest *read = NULL;
     int shard[8] = {0};
@@ -70,15 +107,56 @@ static void tables_are_kept(void **state)
     assert_int_equal(tables_compare(read->chunks, chunks, why, sizeof why), ST_OK);
     assert_int_equal(read->chunks->tables[1].first_chunk, chunks->n_dense + 4);
     checkpoint_manifest_free(read);
-    for (int i = 0; i < 4; i++) {
-        struct net_table *t = &chunks->tables[0];
-        t->dim = i == 0 ? TABLES_MAX_DIM + 1 : 16;
-        t->n_buckets = i == 1 ? 3 : 4;
-        t->max_rows = i == 2 ? -1 : 1000;
-        t->step_rows = i == 3 ? 0 : 1000;
-        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
-        assert_int_equal(CAPTURE(checkpoint_manifest_read(path, &read, why)), ST_CORRUPT);
-    }
+}
+
+/* Writes a manifest with table 0, and reads it. */
+static void read_with(const struct net_table *table, enum status expected)
+{
+    struct safetensors_written file = {0};
+    struct checkpoint_manifest *read = NULL;
+    struct chunks *c;
+    assert_int_equal(chunks_copy(chunks, &c), ST_OK);
+    const char *name = c->tables[0].name;
+    c->tables[0] = *table;
+    c->tables[0].name = name;
+    const struct checkpoint_manifest m = {
+        .step = 3, .generation = 1, .job = job, .chunks = c, .n_files = 1, .files = &file};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_manifest_read(path, &read, why)), expected);
+    checkpoint_manifest_free(read);
+    chunks_destroy(c);
+}
+
+static void tables_with_bad_settings_are_refused(void **state)
+{
+    struct net_table good = {.name = "ads",
+                             .dim = 16,
+                             .n_buckets = 4,
+                             .max_rows = 1000,
+                             .step_rows = 1000,
+                             .optimizer = unusual_optimizer()};
+    struct net_table bad;
+    assert_int_equal(tables_add(chunks, &good, 1), ST_OK);
+    read_with(&good, ST_OK);
+#define REFUSED(field, value)                                                                      \
+    bad = good;                                                                                    \
+    bad.field = value;                                                                             \
+    read_with(&bad, ST_CORRUPT)
+    REFUSED(dim, TABLES_MAX_DIM + 1);
+    REFUSED(n_buckets, 3);
+    REFUSED(max_rows, -1);
+    REFUSED(step_rows, 0);
+    REFUSED(optimizer.kind, OPTIM_ROWS_N_KINDS);
+    REFUSED(optimizer.common.schedule, SCHEDULE_N_KINDS);
+    REFUSED(optimizer.common.learning_rate, 0);
+    REFUSED(optimizer.common.weight_decay, 1);
+    REFUSED(optimizer.l1, -1);
+    REFUSED(init, ROW_INIT_N_KINDS);
+    REFUSED(init_scale, -1);
+    REFUSED(admit_after, -1);
+    REFUSED(evict_after, -1);
+    REFUSED(when_full, ROW_FULL_N_KINDS);
+#undef REFUSED
 }
 
 static void contributions_are_kept(void **state)
@@ -367,5 +445,6 @@ int main(void)
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
                     contributions_are_kept, rounding_is_kept, epochs_are_kept, factors_are_kept,
                     local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept,
-                    label_smoothing_is_kept, ema_decay_is_kept, tables_are_kept);
+                    label_smoothing_is_kept, ema_decay_is_kept, tables_are_kept,
+                    tables_with_bad_settings_are_refused);
 }

@@ -8,6 +8,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
+#include "tests/table_rig.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,9 +35,24 @@ static void make_chunks(int64_t chunk_bytes, const char *table, struct chunks **
 {
     const struct net_param param = {.name = "w", .shape = {1, {3000}}};
     const struct net_table tables[N_TABLES] = {
-        {.name = table, .dim = 3, .n_buckets = 8, .max_rows = 200, .step_rows = 100},
-        {.name = "w", .dim = 4, .n_buckets = 2, .max_rows = 90, .step_rows = 50},
-        {.name = "a/b[1/2]", .dim = 1, .n_buckets = 1, .max_rows = 10, .step_rows = 10},
+        {.name = table,
+         .dim = 3,
+         .n_buckets = 8,
+         .max_rows = 200,
+         .step_rows = 100,
+         .optimizer = TABLE_RIG_SGD},
+        {.name = "w",
+         .dim = 4,
+         .n_buckets = 2,
+         .max_rows = 90,
+         .step_rows = 50,
+         .optimizer = TABLE_RIG_SGD},
+        {.name = "a/b[1/2]",
+         .dim = 1,
+         .n_buckets = 1,
+         .max_rows = 10,
+         .step_rows = 10,
+         .optimizer = TABLE_RIG_SGD},
     };
     assert_int_equal(chunks_create(&param, 1, chunk_bytes, out), ST_OK);
     assert_int_equal(tables_add(*out, tables, N_TABLES), ST_OK);
@@ -471,6 +487,34 @@ static void other_tables_are_another_job(void **state)
     chunks_destroy(other);
 }
 
+/* All settings that change the bits of rows are in the digest. */
+static void settings_of_a_table_change_the_digest(void **state)
+{
+    struct chunks *other;
+    char here[65], there[65];
+    assert_int_equal(checkpoint_manifest_digest(&job, chunks, here), ST_OK);
+#define CHANGES(field, value)                                                                      \
+    make_chunks(4096, "ads", &other);                                                              \
+    other->tables[0].field = value;                                                                \
+    assert_int_equal(checkpoint_manifest_digest(&job, other, there), ST_OK);                       \
+    assert_string_not_equal(here, there);                                                          \
+    chunks_destroy(other)
+    CHANGES(dim, 4);
+    CHANGES(n_buckets, 4);
+    CHANGES(optimizer.kind, OPTIM_ROWS_FTRL);
+    CHANGES(optimizer.common.learning_rate, 2);
+    CHANGES(optimizer.common.clip_value, 2);
+    CHANGES(optimizer.ftrl_beta, 2);
+    CHANGES(optimizer.l1, 2);
+    CHANGES(optimizer.l2, 2);
+    CHANGES(init, ROW_INIT_UNIFORM);
+    CHANGES(init_scale, 2);
+    CHANGES(admit_after, 9);
+    CHANGES(evict_after, 9);
+    CHANGES(when_full, ROW_FULL_EVICT);
+#undef CHANGES
+}
+
 /* A job that was full resumes with a higher bound. */
 static void bounds_of_a_table_may_change(void **state)
 {
@@ -500,5 +544,5 @@ int main(int argc, char **argv)
                     bad_rows_are_refused, buckets_occur_exactly_once, false_tensors_are_refused,
                     bound_of_rows_holds, altered_row_is_found, rows_that_diverged_are_not_written,
                     part_holds_its_buckets, other_tables_are_another_job,
-                    bounds_of_a_table_may_change);
+                    settings_of_a_table_change_the_digest, bounds_of_a_table_may_change);
 }

@@ -41,7 +41,8 @@ static int first_filled(const struct net_piece *piece)
  * parts, or of the refusal. */
 static uint64_t split(struct net_piece piece)
 {
-    struct net_table table = {"t", 2, 1, 1000, 1000, 0};
+    struct net_table table = {
+        .name = "t", .dim = 2, .n_buckets = 1, .max_rows = 1000, .step_rows = 1000};
     struct net_chunk bucket = {.param = -1};
     const struct chunks chunks = {
         .n_chunks = 1, .chunks = &bucket, .n_tables = 1, .tables = &table};

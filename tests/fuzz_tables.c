@@ -5,6 +5,7 @@
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/tables_file.h"
 #include "tests/fuzz.h"
+#include "tests/table_rig.h"
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,9 +13,18 @@
 static struct chunks *make_chunks(void)
 {
     static const struct net_param param = {.name = "w", .shape = {1, {4}}};
-    static const struct net_table tables[] = {
-        {.name = "a", .dim = 2, .n_buckets = 2, .max_rows = 8, .step_rows = 4},
-        {.name = "b", .dim = 1, .n_buckets = 1, .max_rows = 1, .step_rows = 1}};
+    static const struct net_table tables[] = {{.name = "a",
+                                               .dim = 2,
+                                               .n_buckets = 2,
+                                               .max_rows = 8,
+                                               .step_rows = 4,
+                                               .optimizer = TABLE_RIG_SGD},
+                                              {.name = "b",
+                                               .dim = 1,
+                                               .n_buckets = 1,
+                                               .max_rows = 1,
+                                               .step_rows = 1,
+                                               .optimizer = TABLE_RIG_SGD}};
     struct chunks *c;
     require(chunks_create(&param, 1, 4096, &c) == ST_OK && tables_add(c, tables, 2) == ST_OK);
     return c;

@@ -4,7 +4,10 @@
 #include "base/rng.h"
 #include "net/wire/lacking.h"
 #include "net/wire/rows.h"
+#include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/table_rig.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +15,12 @@
 enum { N_TABLES = 3, MAX_SERVERS = 40 };
 static const struct net_param params[] = {{.name = "w", .shape = {2, {70, 1000}}},
                                           {.name = "b", .shape = {1, {1000}}}};
-static const struct net_table ads = {
-    .name = "ads", .dim = 16, .n_buckets = 64, .max_rows = 250000, .step_rows = 65536};
+static const struct net_table ads = {.name = "ads",
+                                     .dim = 16,
+                                     .n_buckets = 64,
+                                     .max_rows = 250000,
+                                     .step_rows = 65536,
+                                     .optimizer = TABLE_RIG_SGD};
 
 static struct chunks *make(const struct net_table *tables, int n)
 {
@@ -183,23 +190,50 @@ static void few_buckets_move_when_servers_join_or_leave(void **state)
     chunks_destroy(c);
 }
 
+static void refused(struct chunks *c, const struct net_table *table, const char *text)
+{
+    assert_int_equal(CAPTURE(tables_add(c, table, 1)), ST_INVALID);
+    assert_int_equal(capture_lines(), 1);
+    if (!strstr(capture_text, text))
+        fail_msg("no '%s' in: %s", text, capture_text);
+}
+
+/* Each refusal is one line that names the setting. */
 static void tables_out_of_bounds_are_refused(void **state)
 {
-    static const struct net_table bad[] = {
-        {"", 16, 64, 1000, 1000, 0},         {"a b", 16, 64, 1000, 1000, 0},
-        {"a", 0, 64, 1000, 1000, 0},         {"a", 1025, 64, 1000, 1000, 0},
-        {"a", 16, 0, 1000, 1000, 0},         {"a", 16, 48, 1000, 1000, 0},
-        {"a", 16, 2048, 1000, 1000, 0},      {"a", 16, 64, 0, 1000, 0},
-        {"a", 16, 64, INT64_MAX, 1000, 0},   {"a", 16, 64, 1000, 0, 0},
-        {"a", 16, 64, 1000, INT64_MAX, 0},   {"a", 1024, 64, 1000, 65536, 0},
-        {"a", 16, INT32_MIN, 1000, 1000, 0}, {NULL, 16, 64, 1000, 1000, 0},
-    };
     struct net_table many[TABLES_MAX + 1];
     char names[TABLES_MAX + 1][8];
     struct chunks *c = make(NULL, 0);
     int n_chunks = c->n_chunks;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tables_add(c, &bad[i], 1), ST_INVALID);
+#define REFUSED(field, value, text)                                                                \
+    many[0] = ads;                                                                                 \
+    many[0].field = value;                                                                         \
+    refused(c, many, text)
+    REFUSED(name, "", "table 0: its name is not");
+    REFUSED(name, "a b", "table 0: its name is not");
+    REFUSED(name, NULL, "table 0: its name is not");
+    REFUSED(dim, 0, "table 'ads': dim 0 is not between 1 and 1024");
+    REFUSED(dim, 1025, "table 'ads': dim 1025 is not");
+    REFUSED(dim, 1024, "lower step_rows=65536 or raise buckets=64");
+    REFUSED(n_buckets, 0, "table 'ads': buckets 0 is not");
+    REFUSED(n_buckets, 48, "table 'ads': buckets 48 is not a power of two");
+    REFUSED(n_buckets, 2048, "table 'ads': buckets 2048 is not");
+    REFUSED(n_buckets, INT32_MIN, "table 'ads': buckets -2147483648 is not");
+    REFUSED(max_rows, 0, "table 'ads': max_rows 0 is not between 1 and");
+    REFUSED(max_rows, INT64_MAX, "table 'ads': max_rows 9223372036854775807 is not");
+    REFUSED(step_rows, 0, "table 'ads': step_rows 0 is not between 1 and");
+    REFUSED(step_rows, INT64_MAX, "table 'ads': step_rows 9223372036854775807 is not");
+    REFUSED(optimizer.kind, OPTIM_ROWS_N_KINDS, "table 'ads': optimizer 6 is unknown");
+    REFUSED(optimizer.common.learning_rate, 0, "table 'ads': learning_rate 0 is not above 0");
+    REFUSED(optimizer.l2, -1, "table 'ads': l2 -1 is not 0 or above");
+    REFUSED(optimizer.common.weight_decay, 1, "table 'ads': weight_decay 1 is not 0");
+    REFUSED(init, ROW_INIT_N_KINDS, "table 'ads': init 3 is unknown; there are zeros|uniform");
+    REFUSED(init_scale, -1, "table 'ads': init_scale -1 is not 0 or above");
+    REFUSED(init_scale, NAN, "table 'ads': init_scale nan is not 0 or above");
+    REFUSED(admit_after, -1, "table 'ads': admit_after -1 is not between 0 and");
+    REFUSED(evict_after, TABLES_MAX_STEPS + 1, "table 'ads': evict_after 1099511627777 is not");
+    REFUSED(when_full, ROW_FULL_N_KINDS, "table 'ads': when_full 2 is unknown; there are stop|");
+#undef REFUSED
     for (int i = 0; i <= TABLES_MAX; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);
         many[i] = ads;
@@ -246,6 +280,55 @@ static void copies_are_equal_and_differences_named(void **state)
     d = make(other + 1, 1);
     assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_MISMATCH);
     assert_string_equal(why, "table 0: named 'ads' on the servers, 'users' on the worker");
+    chunks_destroy(d);
+    chunks_destroy(c);
+}
+
+/* The first difference is named in the words of the settings. total_steps is no setting, and
+ * admit_after=0 is admit_after=1. */
+static void different_settings_are_named(void **state)
+{
+    struct net_table other;
+    struct optim_config steps = ads.optimizer.common;
+    struct chunks *c = make(&ads, 1), *d;
+    char why[256];
+    steps.n_boundaries = 2;
+    steps.boundary[0] = 9;
+    steps.boundary[1] = 11;
+#define DIFFERS(field, value, text)                                                                \
+    other = ads;                                                                                   \
+    other.field = value;                                                                           \
+    d = make(&other, 1);                                                                           \
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_MISMATCH);                          \
+    assert_string_equal(why, "table 'ads': " text " on the worker");                               \
+    chunks_destroy(d)
+    DIFFERS(optimizer.kind, OPTIM_ROWS_FTRL, "optimizer sgd on the servers, ftrl");
+    DIFFERS(optimizer.common.learning_rate, 0.1f, "learning_rate 0.01 on the servers, 0.1");
+    DIFFERS(optimizer.common.momentum, 0.5f, "momentum 0 on the servers, 0.5");
+    DIFFERS(optimizer.common.beta1, 0.5f, "beta1 0 on the servers, 0.5");
+    DIFFERS(optimizer.common.beta2, 0.5f, "beta2 0 on the servers, 0.5");
+    DIFFERS(optimizer.common.epsilon, 0.5f, "epsilon 1e-08 on the servers, 0.5");
+    DIFFERS(optimizer.common.clip_value, 2, "clip_value 0 on the servers, 2");
+    DIFFERS(optimizer.common.schedule, SCHEDULE_COSINE,
+            "lr_schedule constant on the servers, cosine");
+    DIFFERS(optimizer.common.warmup_steps, 10, "lr_warmup_steps 0 on the servers, 10");
+    DIFFERS(optimizer.common.lr_decay, 0.5f, "lr_decay 0.1 on the servers, 0.5");
+    DIFFERS(optimizer.common.lr_decay_steps, 7, "lr_decay_steps 0 on the servers, 7");
+    DIFFERS(optimizer.common, steps, "lr_boundaries none on the servers, 9,11");
+    DIFFERS(optimizer.ftrl_beta, 2, "ftrl_beta 0 on the servers, 2");
+    DIFFERS(optimizer.l1, 2, "l1 0 on the servers, 2");
+    DIFFERS(optimizer.l2, 2, "l2 0 on the servers, 2");
+    DIFFERS(init, ROW_INIT_NORMAL, "init zeros on the servers, normal");
+    DIFFERS(init_scale, 0.25f, "init_scale 0 on the servers, 0.25");
+    DIFFERS(admit_after, 3, "admit_after 1 on the servers, 3");
+    DIFFERS(evict_after, 3, "evict_after 0 on the servers, 3");
+    DIFFERS(when_full, ROW_FULL_EVICT, "when_full stop on the servers, evict");
+#undef DIFFERS
+    other = ads;
+    other.admit_after = 1;
+    other.optimizer.common.total_steps = 100;
+    d = make(&other, 1);
+    assert_int_equal(chunks_compare(c, d, why, sizeof why), ST_OK);
     chunks_destroy(d);
     chunks_destroy(c);
 }
@@ -330,6 +413,7 @@ int main(void)
         cmocka_unit_test(few_buckets_move_when_servers_join_or_leave),
         cmocka_unit_test(tables_out_of_bounds_are_refused),
         cmocka_unit_test(copies_are_equal_and_differences_named),
+        cmocka_unit_test(different_settings_are_named),
         cmocka_unit_test(payload_of_bucket_is_split),
         cmocka_unit_test(counts_of_keys_are_bounded),
     };

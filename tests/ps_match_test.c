@@ -3,6 +3,7 @@
 #include "net/wire/job_steps.h"
 #include "net/wire/tables.h"
 #include "tests/check.h"
+#include "tests/table_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,20 +294,28 @@ static void restored(const struct checkpoint_manifest *m, const struct net_join 
         fail_msg("'%s' lacks '%s'", why, part);
 }
 
-static struct chunks *with_table(int dim, int64_t max_rows)
+static struct net_table ads_of(int dim, int64_t max_rows)
 {
-    const struct net_table ads = {
-        .name = "ads", .dim = dim, .n_buckets = 8, .max_rows = max_rows, .step_rows = 100};
+    return (struct net_table){.name = "ads",
+                              .dim = dim,
+                              .n_buckets = 8,
+                              .max_rows = max_rows,
+                              .step_rows = 100,
+                              .optimizer = TABLE_RIG_SGD};
+}
+
+static struct chunks *with_table(struct net_table table)
+{
     struct chunks *c;
     assert_int_equal(chunks_copy(chunks, &c), ST_OK);
-    assert_int_equal(tables_add(c, &ads, 1), ST_OK);
+    assert_int_equal(tables_add(c, &table, 1), ST_OK);
     return c;
 }
 
 static void tables_of_a_checkpoint_are_compared(void **state)
 {
-    struct chunks *had = with_table(16, 1000), *wide = with_table(32, 1000),
-                  *more = with_table(16, 2000);
+    struct chunks *had = with_table(ads_of(16, 1000)), *wide = with_table(ads_of(32, 1000)),
+                  *more = with_table(ads_of(16, 2000));
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = had};
     struct net_join j = join_of();
     m.progress.known = 1;
@@ -315,7 +324,7 @@ static void tables_of_a_checkpoint_are_compared(void **state)
     j.chunks = more;
     restored(&m, &j, NULL); /* the bound may change */
     j.chunks = wide;
-    restored(&m, &j, "table 'ads': dim 16");
+    restored(&m, &j, "table 'ads': dim 16 in the checkpoint, 32 on the worker; set the same");
     j.chunks = chunks;
     restored(&m, &j, "table 0 'ads'");
     m.chunks = chunks;
@@ -324,6 +333,32 @@ static void tables_of_a_checkpoint_are_compared(void **state)
     chunks_destroy(had);
     chunks_destroy(wide);
     chunks_destroy(more);
+}
+
+/* The servers of a job that resumes must continue the rows with the same bits. */
+static void settings_of_a_table_are_compared(void **state)
+{
+    struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = with_table(ads_of(16, 1000))};
+    struct net_join j = join_of();
+    struct net_table other;
+    struct chunks *c;
+    m.progress.known = 1;
+#define REFUSED(field, value, text)                                                                \
+    other = ads_of(16, 2000);                                                                      \
+    other.field = value;                                                                           \
+    c = with_table(other);                                                                         \
+    j.chunks = c;                                                                                  \
+    restored(&m, &j, "the checkpoint at step 5 is of another model: table 'ads': " text);          \
+    chunks_destroy(c)
+    REFUSED(optimizer.kind, OPTIM_ROWS_FTRL, "optimizer sgd in the checkpoint, ftrl on the worker");
+    REFUSED(optimizer.common.learning_rate, 1, "learning_rate 0.01 in the checkpoint, 1 on");
+    REFUSED(init, ROW_INIT_UNIFORM, "init zeros in the checkpoint, uniform on");
+    REFUSED(init_scale, 2, "init_scale 0 in the checkpoint, 2 on");
+    REFUSED(admit_after, 2, "admit_after 1 in the checkpoint, 2 on");
+    REFUSED(evict_after, 2, "evict_after 0 in the checkpoint, 2 on");
+    REFUSED(when_full, ROW_FULL_EVICT, "when_full stop in the checkpoint, evict on");
+#undef REFUSED
+    chunks_destroy(m.chunks);
 }
 
 /* A checkpoint records the data of one worker alone. */
@@ -437,7 +472,8 @@ int main(void)
         default_rate_of_async_may_differ, first_difference_is_named,
         close_numbers_and_lists_are_distinguished, fields_omitted_by_a_joiner_are_not_compared,
         different_models_are_refused, first_join_is_checked_against_the_checkpoint,
-        tables_of_a_checkpoint_are_compared, data_of_each_worker_are_not_compared,
-        early_end_does_not_refuse_the_original_steps, same_epochs_of_own_data_follow_the_job,
-        outer_optimizer_follows_the_job_with_its_steps, validation_data_must_match);
+        tables_of_a_checkpoint_are_compared, settings_of_a_table_are_compared,
+        data_of_each_worker_are_not_compared, early_end_does_not_refuse_the_original_steps,
+        same_epochs_of_own_data_follow_the_job, outer_optimizer_follows_the_job_with_its_steps,
+        validation_data_must_match);
 }

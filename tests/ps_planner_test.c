@@ -3,6 +3,7 @@
 #include "net/wire/tables.h"
 #include "ps/service/planner.h"
 #include "tests/check.h"
+#include "tests/table_rig.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +127,12 @@ static void chunks_move_to_servers_that_can_read_them(void **state)
 
 static struct net_plan *first_with_table(const char *servers)
 {
-    const struct net_table table = {
-        .name = "t", .dim = 4, .n_buckets = 8, .max_rows = 100, .step_rows = 10};
+    const struct net_table table = {.name = "t",
+                                    .dim = 4,
+                                    .n_buckets = 8,
+                                    .max_rows = 100,
+                                    .step_rows = 10,
+                                    .optimizer = TABLE_RIG_SGD};
     struct net_plan *p = first(servers, NULL);
     assert_int_equal(tables_add(p->chunks, &table, 1), ST_OK);
     p->shard = realloc(p->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);

@@ -1,10 +1,12 @@
 /* net/wire/tables.c - see tables.h. A hostile peer may have sent the tables, so every number is
  * checked before memory is allocated. */
 #include "net/wire/tables.h"
+#include "base/float_text.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +26,38 @@ static bool has_name(const struct net_table *tables, int n, const char *name)
 }
 
 static enum status check_number(const struct net_table *t, const char *field, int64_t value,
-                                int64_t max)
+                                int64_t min, int64_t max)
 {
-    if (value >= 1 && value <= max)
+    if (value >= min && value <= max)
         return ST_OK;
-    LOG_E("table '%s': %s %" PRId64 " is not between 1 and %" PRId64, t->name, field, value, max);
+    LOG_E("table '%s': %s %" PRId64 " is not between %" PRId64 " and %" PRId64, t->name, field,
+          value, min, max);
     return ST_INVALID;
+}
+
+/* Checks the settings that change the bits of rows. */
+static enum status check_rows(const struct net_table *t)
+{
+    enum status st = ST_OK;
+    char of[CHUNKS_MAX_NAME + 16], text[FLOAT_TEXT_BYTES];
+    snprintf(of, sizeof of, "table '%s'", t->name);
+    TRY(optim_rows_check(&t->optimizer, of));
+    if ((unsigned)t->init >= ROW_INIT_N_KINDS) {
+        LOG_E("%s: init %d is unknown; there are %s", of, (int)t->init, ROW_INIT_NAMES);
+        return ST_INVALID;
+    }
+    if (!isfinite(t->init_scale) || t->init_scale < 0) {
+        LOG_E("%s: init_scale %s is not 0 or above", of, float_text(t->init_scale, text));
+        return ST_INVALID;
+    }
+    TRY(check_number(t, "admit_after", t->admit_after, 0, TABLES_MAX_STEPS));
+    TRY(check_number(t, "evict_after", t->evict_after, 0, TABLES_MAX_STEPS));
+    if ((unsigned)t->when_full >= ROW_FULL_N_KINDS) {
+        LOG_E("%s: when_full %d is unknown; there are %s", of, (int)t->when_full, ROW_FULL_NAMES);
+        return ST_INVALID;
+    }
+done:
+    return st;
 }
 
 /* Checks table i, whose name must differ from those of the tables before it. */
@@ -46,10 +74,11 @@ static enum status check_table(const struct net_table *tables, int i)
         LOG_E("two tables are named '%s'", t->name);
         return ST_INVALID;
     }
-    TRY(check_number(t, "dim", t->dim, TABLES_MAX_DIM));
-    TRY(check_number(t, "buckets", t->n_buckets, TABLES_MAX_BUCKETS));
-    TRY(check_number(t, "max_rows", t->max_rows, TABLES_MAX_ROWS));
-    TRY(check_number(t, "step_rows", t->step_rows, TABLES_MAX_STEP_ROWS));
+    TRY(check_number(t, "dim", t->dim, 1, TABLES_MAX_DIM));
+    TRY(check_number(t, "buckets", t->n_buckets, 1, TABLES_MAX_BUCKETS));
+    TRY(check_number(t, "max_rows", t->max_rows, 1, TABLES_MAX_ROWS));
+    TRY(check_number(t, "step_rows", t->step_rows, 1, TABLES_MAX_STEP_ROWS));
+    TRY(check_rows(t));
     if (t->n_buckets & (t->n_buckets - 1)) {
         LOG_E("table '%s': buckets %d is not a power of two", t->name, t->n_buckets);
         return ST_INVALID;
@@ -105,6 +134,8 @@ static enum status copy_tables(const struct net_table *tables, int n, struct net
     for (int i = 0; ok && i < n; i++) {
         copy[i] = tables[i];
         copy[i].name = strdup(tables[i].name);
+        if (copy[i].admit_after == 0)
+            copy[i].admit_after = 1;
         ok = copy[i].name != NULL;
     }
     if (!ok) {
@@ -227,6 +258,79 @@ static bool number_differs(const struct net_table *t, const char *field, int64_t
     return true;
 }
 
+/* Returns true, with the difference in `why`, if a setting of table i differs in its text. */
+static bool text_differs(const struct net_table *t, const char *field, const char *a, const char *b,
+                         char *why, size_t n)
+{
+    if (strcmp(a, b) == 0)
+        return false;
+    snprintf(why, n, "table '%s': %s %s on the servers, %s on the worker", t->name, field, a, b);
+    return true;
+}
+
+/* numbers of the optimizer, and of the initial values */
+#define FLOAT(name, field)                                                                         \
+    {                                                                                              \
+        name, offsetof(struct net_table, field)                                                    \
+    }
+static const struct {
+    const char *name;
+    size_t at;
+} floats[] = {
+    FLOAT("learning_rate", optimizer.common.learning_rate),
+    FLOAT("momentum", optimizer.common.momentum),
+    FLOAT("decay", optimizer.common.decay),
+    FLOAT("beta1", optimizer.common.beta1),
+    FLOAT("beta2", optimizer.common.beta2),
+    FLOAT("epsilon", optimizer.common.epsilon),
+    FLOAT("ftrl_beta", optimizer.ftrl_beta),
+    FLOAT("l1", optimizer.l1),
+    FLOAT("l2", optimizer.l2),
+    FLOAT("clip_value", optimizer.common.clip_value),
+    FLOAT("lr_decay", optimizer.common.lr_decay),
+    FLOAT("init_scale", init_scale),
+};
+
+static bool floats_differ(const struct net_table *a, const struct net_table *b, char *why, size_t n)
+{
+    char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        float x, y;
+        memcpy(&x, (const char *)a + floats[i].at, sizeof x);
+        memcpy(&y, (const char *)b + floats[i].at, sizeof y);
+        if (x != y)
+            return text_differs(a, floats[i].name, float_text(x, here), float_text(y, there), why,
+                                n);
+    }
+    return false;
+}
+
+enum { BOUNDARIES_BYTES = 21 * OPTIM_MAX_BOUNDARIES + 8 };
+/* Writes the boundaries as "100,200". */
+static const char *boundaries_text(const struct optim_config *c, char text[BOUNDARIES_BYTES])
+{
+    size_t at = (size_t)snprintf(text, BOUNDARIES_BYTES, "%s", c->n_boundaries > 0 ? "" : "none");
+    for (int i = 0; i < c->n_boundaries; i++)
+        at += (size_t)snprintf(text + at, BOUNDARIES_BYTES - at, "%s%" PRIu64, i ? "," : "",
+                               c->boundary[i]);
+    return text;
+}
+
+static bool schedule_differs(const struct net_table *a, const struct net_table *b, char *why,
+                             size_t n)
+{
+    const struct optim_config *x = &a->optimizer.common, *y = &b->optimizer.common;
+    char here[BOUNDARIES_BYTES], there[BOUNDARIES_BYTES];
+    return text_differs(a, "lr_schedule", optim_schedule_name(x->schedule),
+                        optim_schedule_name(y->schedule), why, n) ||
+           number_differs(a, "lr_warmup_steps", (int64_t)x->warmup_steps, (int64_t)y->warmup_steps,
+                          why, n) ||
+           text_differs(a, "lr_boundaries", boundaries_text(x, here), boundaries_text(y, there),
+                        why, n) ||
+           number_differs(a, "lr_decay_steps", (int64_t)x->lr_decay_steps,
+                          (int64_t)y->lr_decay_steps, why, n);
+}
+
 static bool table_differs(const struct net_table *a, const struct net_table *b, int i, char *why,
                           size_t n)
 {
@@ -238,7 +342,15 @@ static bool table_differs(const struct net_table *a, const struct net_table *b, 
     return number_differs(a, "dim", a->dim, b->dim, why, n) ||
            number_differs(a, "buckets", a->n_buckets, b->n_buckets, why, n) ||
            number_differs(a, "max_rows", a->max_rows, b->max_rows, why, n) ||
-           number_differs(a, "step_rows", a->step_rows, b->step_rows, why, n);
+           number_differs(a, "step_rows", a->step_rows, b->step_rows, why, n) ||
+           text_differs(a, "optimizer", optim_rows_name(a->optimizer.kind),
+                        optim_rows_name(b->optimizer.kind), why, n) ||
+           text_differs(a, "init", row_init_name(a->init), row_init_name(b->init), why, n) ||
+           floats_differ(a, b, why, n) || schedule_differs(a, b, why, n) ||
+           number_differs(a, "admit_after", a->admit_after, b->admit_after, why, n) ||
+           number_differs(a, "evict_after", a->evict_after, b->evict_after, why, n) ||
+           text_differs(a, "when_full", row_full_name(a->when_full), row_full_name(b->when_full),
+                        why, n);
 }
 
 enum status tables_compare(const struct chunks *servers, const struct chunks *worker, char *why,

@@ -1,12 +1,15 @@
 /* net/wire/tables.h - sparse tables: rows of `dim` floats, each with a 64-bit key, cut into
  * buckets. The buckets of all tables follow the chunks of the parameters in the table of chunks,
  * table after table, so that each bucket is a chunk of its own (I5). A bucket has no elements in
- * the flat block of parameters. Owns:    nothing; struct chunks owns its copies of the tables.
+ * the flat block of parameters.
+ * Owns:    nothing; struct chunks owns its copies of the tables.
  * Threads: any.
  * Errors:  ST_INVALID (logged), ST_NOMEM. */
 #ifndef NET_WIRE_TABLES_H
 #define NET_WIRE_TABLES_H
 #include "base/rng.h"
+#include "kernels/vector/optim_rows.h"
+#include "kernels/vector/row_settings.h"
 #include "net/wire/chunks.h"
 
 enum {
@@ -17,18 +20,25 @@ enum {
     TABLES_MAX_STEP_ROWS = 1 << 24,
 };
 #define TABLES_MAX_ROWS ((int64_t)1 << 40)
+#define TABLES_MAX_STEPS ((int64_t)1 << 40) /* limit of admit_after and evict_after */
 
 struct net_table {
     const char *name;
-    int dim;           /* floats of a row */
-    int n_buckets;     /* fixed for the life of the job */
-    int64_t max_rows;  /* rows of the whole table */
-    int64_t step_rows; /* keys of one member in one step */
-    int first_chunk;   /* chunk of bucket 0; filled by tables_add */
+    int dim;                            /* floats of a row */
+    int n_buckets;                      /* fixed for the life of the job */
+    int64_t max_rows;                   /* rows of the whole table */
+    int64_t step_rows;                  /* keys of one member in one step */
+    struct optim_rows_config optimizer; /* its total_steps is that of the job, and not compared */
+    enum row_init init;
+    float init_scale;    /* uniform: limit of the absolute value; normal: standard deviation */
+    int64_t admit_after; /* steps that contribute to a key before it has a row; default 1 */
+    int64_t evict_after; /* steps without a gradient after which a row is absent; 0: never */
+    enum row_full when_full;
+    int first_chunk; /* chunk of bucket 0; filled by tables_add */
 };
 
-/* Adds tables to a table of chunks that has none, and copies their names. n 0: no tables. After an
- * error the table of chunks is unchanged. */
+/* Adds tables to a table of chunks that has none, and copies their names. n 0: no tables. If
+ * admit_after is 0, it becomes 1. After an error the table of chunks is unchanged. */
 enum status tables_add(struct chunks *c, const struct net_table *tables, int n);
 /* Frees n tables and their names; NULL is fine. */
 void tables_free(struct net_table *tables, int n);

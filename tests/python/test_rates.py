@@ -228,7 +228,7 @@ class Rates(harness.Test):
                 cluster.kill("ps:0")
         for factors, problem in (({**FACTORS, "biases": (1.0, 0.5)},
                                   "checkpoint at step .* parameter 1 'biases': factor 0 of the "
-                                  "weight decay on the servers, 0.5 on the worker"),
+                                  "weight decay in the checkpoint, 0.5 on the worker"),
                                  (FACTORS, None)):
             with weir.Cluster(checkpoint_dir=folder) as cluster, \
                     self.member(cluster, factors) as m:
