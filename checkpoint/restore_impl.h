@@ -22,7 +22,7 @@ struct bucket_tensors {
     int file;
     int64_t version;
     int slot_floats;                         /* floats of a row besides its values */
-    const struct safetensors_entry *part[5]; /* NULL: the table has no such slot */
+    const struct safetensors_entry *part[8]; /* NULL: the table has no such tensor */
 };
 
 struct checkpoint_restore {

@@ -12,9 +12,26 @@
 #include <string.h>
 
 #define MOST_ELEMS ((int64_t)1 << 40) /* limit of shape_elems */
-enum { KEYS, STEPS, ROWS, SLOT_0, SLOT_1 };
-static const char *const kinds[TABLES_FILE_MAX_PARTS] = {"keys", "steps", "rows", "slot 0",
-                                                         "slot 1"};
+/* The parts of a bucket, in the order of the file. */
+enum { KEYS, STEPS, ROWS, SLOT_0, SLOT_1, PENDING_KEYS, PENDING_STEPS, PENDING_COUNTS };
+static const char *const kinds[TABLES_FILE_MAX_PARTS] = {
+    "keys", "steps", "rows", "slot 0", "slot 1", "pending keys", "pending steps", "pending counts"};
+
+static bool is_slot(int part)
+{
+    return part == SLOT_0 || part == SLOT_1;
+}
+
+/* Returns true if the part has integers. */
+static bool is_integer(int part)
+{
+    return part != ROWS && !is_slot(part);
+}
+
+static bool has_pending(const struct net_table *t)
+{
+    return t->admit_after > 1;
+}
 
 /* Returns the floats of one slot of a row. */
 static int slot_width(const struct net_table *t, int slot_floats)
@@ -22,9 +39,22 @@ static int slot_width(const struct net_table *t, int slot_floats)
     return slot_floats < t->dim ? slot_floats : t->dim;
 }
 
+static int n_slots(const struct net_table *t, int slot_floats)
+{
+    return slot_floats > 0 ? slot_floats / slot_width(t, slot_floats) : 0;
+}
+
 int checkpoint_tables_n_parts(const struct net_table *t, int slot_floats)
 {
-    return SLOT_0 + (slot_floats > 0 ? slot_floats / slot_width(t, slot_floats) : 0);
+    int n_pending = has_pending(t) ? TABLES_FILE_MAX_PARTS - PENDING_KEYS : 0;
+    return SLOT_0 + n_slots(t, slot_floats) + n_pending;
+}
+
+/* Returns the part that tensor i of a bucket has. */
+static int part_at(const struct net_table *t, int slot_floats, int i)
+{
+    int n_before = SLOT_0 + n_slots(t, slot_floats);
+    return i < n_before ? i : PENDING_KEYS + i - n_before;
 }
 
 static void name_part(const struct net_table *t, int bucket, int part,
@@ -36,20 +66,21 @@ static void name_part(const struct net_table *t, int bucket, int part,
 
 static struct shape part_shape(const struct net_table *t, int slot_floats, int part, int64_t n)
 {
-    int width = part < SLOT_0 ? t->dim : slot_width(t, slot_floats);
-    return part < ROWS ? (struct shape){1, {n}} : (struct shape){2, {n, width}};
+    int width = part == ROWS ? t->dim : slot_width(t, slot_floats);
+    return is_integer(part) ? (struct shape){1, {n}} : (struct shape){2, {n, width}};
 }
 
-void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floats, int part,
+void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floats, int i,
                                 char name[TABLES_FILE_NAME_BYTES], struct safetensors_tensor *out)
 {
     const struct net_table *t = tables_of(c, chunk);
     int64_t most = tables_share(t, t->max_rows), limit = MOST_ELEMS / t->dim;
+    int part = part_at(t, slot_floats, i);
     name_part(t, chunk - t->first_chunk, part, name);
     *out = (struct safetensors_tensor){
         .name = name,
         .shape = part_shape(t, slot_floats, part, most < limit ? most : limit),
-        .dtype = part < ROWS ? SAFETENSORS_I64 : SAFETENSORS_F32};
+        .dtype = is_integer(part) ? SAFETENSORS_I64 : SAFETENSORS_F32};
 }
 
 /* Checks that all numbers are finite, like the check of the dense chunks in shard_file.c. */
@@ -66,20 +97,37 @@ static enum status check_finite(const struct net_table *t, int slot_floats,
     return ST_INVALID;
 }
 
+/* Returns the data of a part. */
+static const void *part_data(const struct checkpoint_rows *rows, int64_t slot_elems, int part)
+{
+    switch (part) {
+    case KEYS:
+        return rows->keys;
+    case STEPS:
+        return rows->steps;
+    case ROWS:
+        return rows->values;
+    case PENDING_KEYS:
+        return rows->pending_keys;
+    case PENDING_STEPS:
+        return rows->pending_steps;
+    case PENDING_COUNTS:
+        return rows->pending_counts;
+    default:
+        return part == SLOT_0 ? rows->slots : rows->slots + slot_elems;
+    }
+}
+
 static enum status write_bucket(struct safetensors_writer *w, const struct net_table *t,
                                 int slot_floats, const struct checkpoint_rows *rows)
 {
-    const float *slots = rows->slots;
+    int64_t slot_elems = rows->n * slot_width(t, slot_floats);
     enum status st = ST_OK;
-    for (int part = 0; part < checkpoint_tables_n_parts(t, slot_floats) && st == ST_OK; part++) {
-        struct shape shape = part_shape(t, slot_floats, part, rows->n);
-        const void *data = part == KEYS    ? (const void *)rows->keys
-                           : part == STEPS ? (const void *)rows->steps
-                           : part == ROWS  ? rows->values
-                                           : slots;
-        st = safetensors_add(w, &shape, data);
-        if (part >= SLOT_0)
-            slots += shape_elems(&shape);
+    for (int i = 0; i < checkpoint_tables_n_parts(t, slot_floats) && st == ST_OK; i++) {
+        int part = part_at(t, slot_floats, i);
+        struct shape shape =
+            part_shape(t, slot_floats, part, part < PENDING_KEYS ? rows->n : rows->n_pending);
+        st = safetensors_add(w, &shape, part_data(rows, slot_elems, part));
     }
     return st;
 }
@@ -133,7 +181,7 @@ static bool parse_name(const struct chunks *c, const char *name, int *table, int
 static bool has_shape(const struct net_table *t, int part, const struct safetensors_entry *e)
 {
     const struct shape *s = &e->shape;
-    if (part < ROWS)
+    if (is_integer(part))
         return e->dtype == SAFETENSORS_I64 && s->n_dims == 1;
     return e->dtype == SAFETENSORS_F32 && s->n_dims == 2 &&
            (s->dim[1] == t->dim || (part == SLOT_0 && s->dim[1] == 1));
@@ -147,6 +195,8 @@ const char *checkpoint_tables_place(struct checkpoint_restore *r, int file,
     if (!parse_name(c, e->name, &table, &bucket, &part))
         return "is not a tensor of this job";
     const struct net_table *t = &c->tables[table];
+    if (part >= PENDING_KEYS && !has_pending(t))
+        return "has pending keys, but each key of this job's table gets a row at once";
     struct bucket_tensors *b = &r->buckets[t->first_chunk - c->n_dense + bucket];
     if (!has_shape(t, part, e))
         return "has another dtype or shape than this job's table";
@@ -165,23 +215,45 @@ const char *checkpoint_tables_place(struct checkpoint_restore *r, int file,
     return NULL;
 }
 
-/* Returns the floats of a row besides its values; -1: a tensor of the bucket is missing, or its
- * tensors differ in their number of rows. */
+/* Returns true if the bucket has the parts `first` to `last`, with the same number of entries. */
+static bool has_parts(const struct bucket_tensors *b, int first, int last)
+{
+    for (int part = first; part <= last; part++)
+        if (!b->part[part] || b->part[part]->shape.dim[0] != b->part[first]->shape.dim[0])
+            return false;
+    return true;
+}
+
+/* Returns the floats of a row besides its values; -1: a tensor of a slot is missing, or does not
+ * have the shape of the rows. */
 static int slot_floats_of(const struct bucket_tensors *b)
 {
     int64_t floats = 0;
-    for (int part = 0; part < TABLES_FILE_MAX_PARTS; part++) {
-        if (part < SLOT_0 && !b->part[part])
-            return -1;
+    for (int part = SLOT_0; part <= SLOT_1; part++) {
         if (b->part[part] && b->part[part]->shape.dim[0] != b->part[KEYS]->shape.dim[0])
             return -1;
-        if (b->part[part] && part >= SLOT_0)
+        if (b->part[part])
             floats += b->part[part]->shape.dim[1];
     }
     const struct safetensors_entry *first = b->part[SLOT_0];
     if (b->part[SLOT_1] && (!first || first->shape.dim[1] != b->part[SLOT_1]->shape.dim[1]))
         return -1;
     return (int)floats;
+}
+
+/* Returns NULL, or the fault of a bucket. */
+static const char *check_bucket(const struct net_table *t, struct bucket_tensors *b)
+{
+    if (!has_parts(b, KEYS, ROWS) ||
+        (has_pending(t) && !has_parts(b, PENDING_KEYS, PENDING_COUNTS)))
+        return "lacks a part of a bucket";
+    b->slot_floats = slot_floats_of(b);
+    if (b->slot_floats < 0)
+        return "lacks a part of a bucket";
+    int64_t n_pending = has_pending(t) ? b->part[PENDING_KEYS]->n_elems : 0;
+    if (b->part[KEYS]->n_elems + n_pending > tables_share(t, t->max_rows))
+        return "has more rows and pending keys than a bucket of this table may have";
+    return NULL;
 }
 
 const char *checkpoint_tables_check(struct checkpoint_restore *r, bool is_part, int *table)
@@ -194,9 +266,9 @@ const char *checkpoint_tables_check(struct checkpoint_restore *r, bool is_part, 
             struct bucket_tensors *b = &r->buckets[t->first_chunk - c->n_dense + i];
             if (!b->has_any && is_part)
                 continue;
-            b->slot_floats = slot_floats_of(b);
-            if (b->slot_floats < 0)
-                return "lacks a part of a bucket";
+            const char *fault = check_bucket(t, b);
+            if (fault)
+                return fault;
             if (!first)
                 first = b;
             if (b->slot_floats != first->slot_floats)
@@ -229,20 +301,42 @@ static enum status read_part(const struct checkpoint_restore *r, const struct bu
     return st;
 }
 
-static enum status check_rows(const struct checkpoint_restore *r, const struct net_table *t,
+/* Returns NULL, or the fault of key i of n keys. */
+static const char *check_key(const struct net_table *t, int bucket, int64_t version,
+                             const uint64_t *keys, const uint64_t *steps, int64_t i)
+{
+    return i > 0 && keys[i] <= keys[i - 1]       ? "is not above the key before it"
+           : tables_bucket(t, keys[i]) != bucket ? "belongs to another bucket"
+           : steps[i] > (uint64_t)version        ? "was changed after the version of the bucket"
+                                                 : NULL;
+}
+
+static enum status refuse_key(const struct checkpoint_restore *r, const struct net_table *t,
+                              int bucket, uint64_t key, const char *why)
+{
+    LOG_E("%s/%s: table '%s', bucket %d: key %" PRIu64 " %s", r->folder, r->name, t->name, bucket,
+          key, why);
+    return ST_CORRUPT;
+}
+
+static enum status check_keys(const struct checkpoint_restore *r, const struct net_table *t,
                               int bucket, const struct checkpoint_bucket *b)
 {
-    for (int64_t i = 0; i < b->n; i++) {
-        const char *why = i > 0 && b->keys[i] <= b->keys[i - 1] ? "is not above the key before it"
-                          : tables_bucket(t, b->keys[i]) != bucket ? "belongs to another bucket"
-                          : b->steps[i] > (uint64_t)b->version
-                              ? "was changed after the version of the bucket"
-                              : NULL;
-        if (why) {
-            LOG_E("%s/%s: table '%s', bucket %d: key %" PRIu64 " %s", r->folder, r->name, t->name,
-                  bucket, b->keys[i], why);
-            return ST_CORRUPT;
-        }
+    const char *why;
+    for (int64_t i = 0; i < b->n; i++)
+        if ((why = check_key(t, bucket, b->version, b->keys, b->steps, i)))
+            return refuse_key(r, t, bucket, b->keys[i], why);
+    for (int64_t i = 0, row = 0; i < b->n_pending; i++) {
+        uint64_t key = b->pending_keys[i], count = b->pending_counts[i];
+        if ((why = check_key(t, bucket, b->version, b->pending_keys, b->pending_steps, i)))
+            return refuse_key(r, t, bucket, key, why);
+        if (count < 1 || count >= (uint64_t)t->admit_after)
+            return refuse_key(r, t, bucket, key,
+                              "is pending, but its count is not between 1 and admit_after - 1");
+        while (row < b->n && b->keys[row] < key)
+            row++;
+        if (row < b->n && b->keys[row] == key)
+            return refuse_key(r, t, bucket, key, "is pending, but has a row");
     }
     return ST_OK;
 }
@@ -251,6 +345,46 @@ static enum status check_rows(const struct checkpoint_restore *r, const struct n
 static void *take(size_t n, size_t bytes)
 {
     return malloc(n * bytes + 1);
+}
+
+/* Allocates the arrays of a bucket. */
+static enum status take_bucket(const struct bucket_tensors *b, int dim,
+                               struct checkpoint_bucket *out)
+{
+    int64_t n_pending = b->part[PENDING_KEYS] ? b->part[PENDING_KEYS]->n_elems : 0;
+    size_t n = (size_t)b->part[KEYS]->n_elems, m = (size_t)n_pending;
+    *out = (struct checkpoint_bucket){.version = b->version,
+                                      .n = b->part[KEYS]->n_elems,
+                                      .keys = take(n, sizeof *out->keys),
+                                      .steps = take(n, sizeof *out->steps),
+                                      .values = take(n * (size_t)dim, sizeof *out->values),
+                                      .slots = take(n * (size_t)b->slot_floats, sizeof *out->slots),
+                                      .n_pending = n_pending,
+                                      .pending_keys = take(m, sizeof *out->pending_keys),
+                                      .pending_steps = take(m, sizeof *out->pending_steps),
+                                      .pending_counts = take(m, sizeof *out->pending_counts)};
+    bool ok = out->keys && out->steps && out->values && out->slots && out->pending_keys &&
+              out->pending_steps && out->pending_counts;
+    return ok ? ST_OK : ST_NOMEM;
+}
+
+static enum status read_parts(const struct checkpoint_restore *r, const struct bucket_tensors *b,
+                              struct checkpoint_bucket *to)
+{
+    void *const data[TABLES_FILE_MAX_PARTS] = {
+        [KEYS] = to->keys,
+        [STEPS] = to->steps,
+        [ROWS] = to->values,
+        [SLOT_0] = to->slots,
+        [SLOT_1] = b->part[SLOT_1] ? to->slots + b->part[SLOT_0]->n_elems : NULL,
+        [PENDING_KEYS] = to->pending_keys,
+        [PENDING_STEPS] = to->pending_steps,
+        [PENDING_COUNTS] = to->pending_counts};
+    enum status st = ST_OK;
+    for (int part = 0; part < TABLES_FILE_MAX_PARTS && st == ST_OK; part++)
+        if (b->part[part])
+            st = read_part(r, b, part, data[part]);
+    return st;
 }
 
 enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int table, int bucket,
@@ -271,26 +405,14 @@ enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int ta
             r->folder, r->name, t->name, b->slot_floats, slot_floats);
         return ST_CORRUPT;
     }
-    size_t n = (size_t)b->part[KEYS]->n_elems;
-    own = (struct checkpoint_bucket){.version = b->version,
-                                     .n = b->part[KEYS]->n_elems,
-                                     .keys = take(n, sizeof *own.keys),
-                                     .steps = take(n, sizeof *own.steps),
-                                     .values = take(n * (size_t)t->dim, sizeof *own.values),
-                                     .slots = take(n * (size_t)slot_floats, sizeof *own.slots)};
-    if (!own.keys || !own.steps || !own.values || !own.slots) {
-        LOG_E("%s/%s: out of memory for bucket %d of table '%s', which has %zu rows", r->folder,
-              r->name, bucket, t->name, n);
-        TRY(ST_NOMEM);
+    st = take_bucket(b, t->dim, &own);
+    if (st != ST_OK) {
+        LOG_E("%s/%s: out of memory for bucket %d of table '%s', which has %" PRId64 " rows",
+              r->folder, r->name, bucket, t->name, own.n);
+        TRY(st);
     }
-    TRY(read_part(r, b, KEYS, own.keys));
-    TRY(read_part(r, b, STEPS, own.steps));
-    TRY(read_part(r, b, ROWS, own.values));
-    if (slot_floats > 0)
-        TRY(read_part(r, b, SLOT_0, own.slots));
-    if (b->part[SLOT_1])
-        TRY(read_part(r, b, SLOT_1, own.slots + b->part[SLOT_0]->n_elems));
-    TRY(check_rows(r, t, bucket, &own));
+    TRY(read_parts(r, b, &own));
+    TRY(check_keys(r, t, bucket, &own));
     *out = own;
     own = (struct checkpoint_bucket){0};
 done:
@@ -304,5 +426,8 @@ void checkpoint_bucket_free(struct checkpoint_bucket *b)
     free(b->steps);
     free(b->values);
     free(b->slots);
+    free(b->pending_keys);
+    free(b->pending_steps);
+    free(b->pending_counts);
     *b = (struct checkpoint_bucket){0};
 }

@@ -5,7 +5,11 @@
  *   - `TABLE steps [17/64]`, I64 [n]: the version that changed the row last;
  *   - `TABLE rows [17/64]`, F32 [n, dim]: the values;
  *   - `TABLE slot 0 [17/64]`, F32 [n, dim] or [n, 1]: the optimizer's first slot; `slot 1` the
- *     second.
+ *     second;
+ *   - `TABLE pending keys [17/64]`, I64 [m]: the keys that have no row yet, ascending;
+ *   - `TABLE pending steps [17/64]`, I64 [m]: the last version that counted a step of the key;
+ *   - `TABLE pending counts [17/64]`, I64 [m]: the number of these steps, below admit_after. Only a
+ *     table whose admit_after is above 1 has the tensors of pending keys.
  *
  * 17 is the number of the bucket, and 64 the number of buckets of the table. If the bucket's
  * version is not the step of the file, the metadata have "version TABLE keys [17/64]".
@@ -18,12 +22,14 @@
 #include "checkpoint/restore.h"
 #include "net/wire/tables.h"
 
-/* Rows of one bucket at one version, in ascending order of their keys. */
+/* Rows of one bucket at one version, and its pending keys, both in ascending order of keys. */
 struct checkpoint_rows {
     int64_t n;
     const uint64_t *keys, *steps; /* [n] */
     const float *values;          /* [n * dim] */
     const float *slots;           /* the first slot of all rows, then their second slot */
+    int64_t n_pending;            /* 0 if admit_after is 1 */
+    const uint64_t *pending_keys, *pending_steps, *pending_counts; /* [n_pending] */
 };
 
 /* Buckets of a server. */
@@ -38,13 +44,12 @@ struct checkpoint_tables {
     void *ctx;
 };
 
-enum { TABLES_FILE_MAX_PARTS = 5, TABLES_FILE_NAME_BYTES = CHUNKS_MAX_NAME + 80 };
+enum { TABLES_FILE_MAX_PARTS = 8, TABLES_FILE_NAME_BYTES = CHUNKS_MAX_NAME + 80 };
 /* Returns the number of tensors of one bucket of a table. */
 int checkpoint_tables_n_parts(const struct net_table *t, int slot_floats);
-/* Describes tensor `part` of a bucket: its name, which
- * `name` receives, its dtype, and its
- * shape with the largest number of rows. */
-void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floats, int part,
+/* Describes tensor i of a bucket: its name, which `name` receives, its dtype, and its shape with
+ * the largest number of rows. */
+void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floats, int i,
                                 char name[TABLES_FILE_NAME_BYTES], struct safetensors_tensor *out);
 /* Adds the tensors of all buckets to a file. */
 enum status checkpoint_tables_write(struct safetensors_writer *w, const struct chunks *c,
@@ -55,13 +60,16 @@ struct checkpoint_bucket {
     int64_t version, n;
     uint64_t *keys, *steps;
     float *values, *slots; /* the order is that of struct checkpoint_rows */
+    int64_t n_pending;
+    uint64_t *pending_keys, *pending_steps, *pending_counts;
 };
 
 /* Returns true if the bucket can be read from the open files. */
 bool checkpoint_restore_holds_bucket(const struct checkpoint_restore *r, int table, int bucket);
-/* Reads a bucket. The keys are ascending and belong to the bucket, and no step is above the
- * version. `table` is an index of the manifest's tables. slot_floats: floats that a row must have
- * besides its values. */
+/* Reads a bucket. The keys of rows, and the pending keys, are ascending and belong to the bucket,
+ * no key is in both lists, and no step is above the version. A count is at least 1, and below
+ * admit_after. `table` is an index of the manifest's tables. slot_floats: floats that a row must
+ * have besides its values. */
 enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int table, int bucket,
                                       int slot_floats, struct checkpoint_bucket *out);
 void checkpoint_bucket_free(struct checkpoint_bucket *b);

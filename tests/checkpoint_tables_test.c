@@ -28,32 +28,35 @@ static const int slot_floats[N_TABLES] = {6, 1, 0};
 /* Describes a fault that a test puts into a bucket of table 0. */
 static struct {
     int bucket; /* -1: no fault */
-    enum { NO_FAULT, SWAPPED, FOREIGN, TWICE, LATE, NAN_VALUE, NAN_SLOT } fault;
+    enum {
+        NO_FAULT,
+        SWAPPED,
+        FOREIGN,
+        TWICE,
+        LATE,
+        NAN_VALUE,
+        NAN_SLOT,
+        PENDING_TWICE,
+        PENDING_FOREIGN,
+        PENDING_LATE,
+        PENDING_WITH_ROW,
+        COUNT_OF_ZERO,
+        COUNT_OF_A_ROW,
+    } fault;
 } spoil;
 
 static void make_chunks(int64_t chunk_bytes, const char *table, struct chunks **out)
 {
     const struct net_param param = {.name = "w", .shape = {1, {3000}}};
-    const struct net_table tables[N_TABLES] = {
-        {.name = table,
-         .dim = 3,
-         .n_buckets = 8,
-         .max_rows = 200,
-         .step_rows = 100,
-         .optimizer = TABLE_RIG_SGD},
-        {.name = "w",
-         .dim = 4,
-         .n_buckets = 2,
-         .max_rows = 90,
-         .step_rows = 50,
-         .optimizer = TABLE_RIG_SGD},
-        {.name = "a/b[1/2]",
-         .dim = 1,
-         .n_buckets = 1,
-         .max_rows = 10,
-         .step_rows = 10,
-         .optimizer = TABLE_RIG_SGD},
+    struct net_table tables[N_TABLES] = {
+        {.name = table, .dim = 3, .n_buckets = 8, .max_rows = 200, .step_rows = 100},
+        {.name = "w", .dim = 4, .n_buckets = 2, .max_rows = 200, .step_rows = 50},
+        {.name = "a/b[1/2]", .dim = 1, .n_buckets = 1, .max_rows = 10, .step_rows = 10},
     };
+    tables[0].admit_after = 3;
+    tables[1].admit_after = 2;
+    for (int i = 0; i < N_TABLES; i++)
+        tables[i].optimizer = (struct optim_rows_config)TABLE_RIG_SGD;
     assert_int_equal(chunks_create(&param, 1, chunk_bytes, out), ST_OK);
     assert_int_equal(tables_add(*out, tables, N_TABLES), ST_OK);
 }
@@ -86,12 +89,31 @@ struct rows {
     int64_t n;
     uint64_t keys[MAX_ROWS], steps[MAX_ROWS];
     float values[MAX_ROWS * MAX_FLOATS], slots[MAX_ROWS * MAX_FLOATS];
+    int64_t n_pending;
+    uint64_t pending_keys[MAX_ROWS], pending_steps[MAX_ROWS], pending_counts[MAX_ROWS];
 };
 
 static int by_key(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+/* Makes the pending keys of a bucket: of 80 keys without rows those that belong to it. The highest
+ * bit of every fourth key is set. */
+static void make_pending(const struct net_table *t, int bucket, struct rows *out)
+{
+    out->n_pending = 0;
+    for (uint64_t i = 0; i < (t->admit_after > 1 ? 80 : 0); i++) {
+        uint64_t key = i * 3 + 1 + (i % 4 == 0 ? UINT64_C(1) << 63 : 0);
+        if (tables_bucket(t, key) == bucket)
+            out->pending_keys[out->n_pending++] = key;
+    }
+    qsort(out->pending_keys, (size_t)out->n_pending, sizeof *out->pending_keys, by_key);
+    for (int64_t i = 0; i < out->n_pending; i++) {
+        out->pending_steps[i] = out->pending_keys[i] % STEP;
+        out->pending_counts[i] = 1 + out->pending_keys[i] % (uint64_t)(t->admit_after - 1);
+    }
 }
 
 /* Makes the rows of a bucket: of the first 150 keys of each table those that belong to it. The
@@ -111,6 +133,7 @@ static void make_rows(const struct net_table *t, int table, int bucket, struct r
         out->values[i] = (float)out->keys[i / t->dim] + (float)i;
     for (int64_t i = 0; i < out->n * slot_floats[table]; i++)
         out->slots[i] = -(float)i;
+    make_pending(t, bucket, out);
 }
 
 static void apply_fault(const struct net_table *t, struct rows *r)
@@ -139,6 +162,26 @@ static void apply_fault(const struct net_table *t, struct rows *r)
     case NAN_SLOT:
         r->slots[3] = INFINITY;
         break;
+    case PENDING_TWICE:
+        r->pending_keys[1] = r->pending_keys[0];
+        break;
+    case PENDING_FOREIGN:
+        while (tables_bucket(t, r->pending_keys[0]) == spoil.bucket)
+            r->pending_keys[0]++;
+        break;
+    case PENDING_LATE:
+        r->pending_steps[1] = STEP + 1;
+        break;
+    case PENDING_WITH_ROW:
+        assert_true(first < r->pending_keys[1]);
+        r->pending_keys[0] = first;
+        break;
+    case COUNT_OF_ZERO:
+        r->pending_counts[1] = 0;
+        break;
+    case COUNT_OF_A_ROW:
+        r->pending_counts[1] = (uint64_t)t->admit_after;
+        break;
     }
 }
 
@@ -156,8 +199,15 @@ static enum status copy(void *ctx, int i, struct checkpoint_rows *out)
     make_rows(t, table, bucket, &s->rows);
     if (table == 0 && bucket == spoil.bucket)
         apply_fault(t, &s->rows);
-    *out = (struct checkpoint_rows){s->rows.n, s->rows.keys, s->rows.steps, s->rows.values,
-                                    s->rows.slots};
+    *out = (struct checkpoint_rows){.n = s->rows.n,
+                                    .keys = s->rows.keys,
+                                    .steps = s->rows.steps,
+                                    .values = s->rows.values,
+                                    .slots = s->rows.slots,
+                                    .n_pending = s->rows.n_pending,
+                                    .pending_keys = s->rows.pending_keys,
+                                    .pending_steps = s->rows.pending_steps,
+                                    .pending_counts = s->rows.pending_counts};
     return ST_OK;
 }
 
@@ -239,6 +289,11 @@ static void assert_bucket(const struct checkpoint_restore *r, int table, int buc
     assert_memory_equal(got.steps, want.steps, n * sizeof *want.steps);
     assert_memory_equal(got.values, want.values, n * (size_t)t->dim * sizeof(float));
     assert_memory_equal(got.slots, want.slots, n * (size_t)slots * sizeof(float));
+    assert_int_equal(got.n_pending, want.n_pending);
+    size_t bytes = (size_t)want.n_pending * sizeof *want.pending_keys;
+    assert_memory_equal(got.pending_keys, want.pending_keys, bytes);
+    assert_memory_equal(got.pending_steps, want.pending_steps, bytes);
+    assert_memory_equal(got.pending_counts, want.pending_counts, bytes);
     checkpoint_bucket_free(&got);
 }
 
@@ -248,7 +303,7 @@ static void buckets_keep_their_bits(void **state)
 {
     for (int n_wrote = 1; n_wrote <= MAX_SERVERS; n_wrote++) {
         struct checkpoint_restore *r;
-        int n_rows = 0;
+        int n_rows = 0, n_pending = 0;
         write_checkpoint(n_wrote, NULL);
         assert_int_equal(open_it(&r), ST_OK);
         const struct chunks *then = checkpoint_restore_manifest(r)->chunks;
@@ -264,9 +319,11 @@ static void buckets_keep_their_bits(void **state)
             struct checkpoint_bucket got;
             assert_int_equal(checkpoint_restore_bucket(r, 0, b, 6, &got), ST_OK);
             n_rows += (int)got.n;
+            n_pending += (int)got.n_pending;
             checkpoint_bucket_free(&got);
         }
         assert_int_equal(n_rows, 150);
+        assert_int_equal(n_pending, 80);
         checkpoint_restore_close(r);
         folder_rig_empty(folder);
     }
@@ -292,7 +349,13 @@ static void bad_rows_are_refused(void **state)
     } bad[] = {{SWAPPED, "is not above the key before it"},
                {TWICE, "is not above the key before it"},
                {FOREIGN, "belongs to another bucket"},
-               {LATE, "was changed after the version of the bucket"}};
+               {LATE, "was changed after the version of the bucket"},
+               {PENDING_TWICE, "is not above the key before it"},
+               {PENDING_FOREIGN, "belongs to another bucket"},
+               {PENDING_LATE, "was changed after the version of the bucket"},
+               {PENDING_WITH_ROW, "is pending, but has a row"},
+               {COUNT_OF_ZERO, "is pending, but its count is not between 1 and admit_after - 1"},
+               {COUNT_OF_A_ROW, "is pending, but its count is not between 1 and admit_after - 1"}};
     spoil.bucket = 5;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct checkpoint_restore *r;
@@ -384,6 +447,8 @@ static void false_tensors_are_refused(void **state)
         {"\"ads keys [3/8]\"", "\"ads keys [8/8]\"", "ads keys [8/8] is not a tensor of this job"},
         {"\"ads keys [3/8]\"", "\"ads keys [3/4]\"", "ads keys [3/4] is not a tensor of this job"},
         {"\"ads slot 1 [3/8]\"", "\"ads slot 2 [3/8]\"", "is not a tensor of this job"},
+        {"\"ads pending keys [3/8]\"", "\"ads pending kegs [3/8]\"",
+         "ads pending kegs [3/8] is not a tensor of this job"},
         {"\"w slot 0 [0/2]\":{\"dtype\":\"F32\"", "\"w slot 1 [0/2]\":{\"dtype\":\"F32\"",
          "has another dtype or shape"},
     };
@@ -401,20 +466,53 @@ static void false_tensors_are_refused(void **state)
     }
 }
 
+/* Writes a checkpoint whose manifest has a table with another value of a number. */
+static void write_with(int table, int64_t max_rows, int64_t admit_after)
+{
+    struct chunks *before = chunks, *other;
+    write_checkpoint(1, NULL);
+    make_chunks(4096, "ads", &other);
+    other->tables[table].max_rows = max_rows;
+    other->tables[table].admit_after = admit_after;
+    chunks = other;
+    edit_header("weir checkpoint", "weir checkpoint");
+    chunks = before;
+    chunks_destroy(other);
+}
+
 /* The manifest states a bound that is lower than the number of rows in some buckets. */
 static void bound_of_rows_holds(void **state)
 {
-    struct chunks *large = chunks;
-    make_chunks(4096, "ads", &chunks);
-    chunks->tables[0].max_rows = 1;
-    struct chunks *small = chunks;
-    chunks = large;
-    write_checkpoint(1, NULL);
-    chunks = small;
-    edit_header("weir checkpoint", "weir checkpoint");
+    write_with(0, 1, 3);
     assert_refused("has more rows than a bucket of this table may have");
-    chunks_destroy(small);
-    chunks = large;
+}
+
+/* All rows of each bucket are within the bound, but not together with its pending keys. */
+static void bound_counts_pending_keys(void **state)
+{
+    struct net_table t = chunks->tables[0];
+    struct rows rows;
+    int64_t most_rows = 0, most = 0;
+    for (int b = 0; b < t.n_buckets; b++) {
+        make_rows(&t, 0, b, &rows);
+        most_rows = rows.n > most_rows ? rows.n : most_rows;
+        most = rows.n + rows.n_pending > most ? rows.n + rows.n_pending : most;
+    }
+    t.max_rows = 1;
+    while (tables_share(&t, t.max_rows) < most_rows)
+        t.max_rows++;
+    assert_true(tables_share(&t, t.max_rows) < most);
+    write_with(0, t.max_rows, 3);
+    assert_refused("ads has more rows and pending keys than a bucket of this table may have");
+}
+
+/* A table has tensors of pending keys if and only if admit_after is above 1. */
+static void pending_keys_follow_the_settings(void **state)
+{
+    write_with(0, 200, 1);
+    assert_refused("has pending keys, but each key of this job's table gets a row at once");
+    write_with(2, 10, 3);
+    assert_refused("a/b[1/2] lacks a part of a bucket");
 }
 
 static void altered_row_is_found(void **state)
@@ -540,9 +638,10 @@ int main(int argc, char **argv)
         chunks_destroy(chunks);
         return 0;
     }
-    return RUN_EACH(setup, teardown, buckets_keep_their_bits, other_slots_are_refused,
-                    bad_rows_are_refused, buckets_occur_exactly_once, false_tensors_are_refused,
-                    bound_of_rows_holds, altered_row_is_found, rows_that_diverged_are_not_written,
-                    part_holds_its_buckets, other_tables_are_another_job,
-                    settings_of_a_table_change_the_digest, bounds_of_a_table_may_change);
+    return RUN_EACH(
+        setup, teardown, buckets_keep_their_bits, other_slots_are_refused, bad_rows_are_refused,
+        buckets_occur_exactly_once, false_tensors_are_refused, bound_of_rows_holds,
+        bound_counts_pending_keys, pending_keys_follow_the_settings, altered_row_is_found,
+        rows_that_diverged_are_not_written, part_holds_its_buckets, other_tables_are_another_job,
+        settings_of_a_table_change_the_digest, bounds_of_a_table_may_change);
 }

@@ -1,7 +1,7 @@
-/* tests/fuzz_tables.c - libFuzzer target: any bytes as a server's file of a checkpoint with two
- * tables. A bucket that is accepted has keys in order, of its own, and at most as many as its
- * bound. Files without checksums are read too, so that changed bytes reach the checks. Corpus:
- * tests/corpus/tables. */
+/* tests/fuzz_tables.c - libFuzzer target: any bytes as a server's file of a checkpoint with three
+ * tables, one of which has pending keys. A bucket that is accepted has keys in order, of its own,
+ * and at most as many as its bound; no pending key has a row. Files without checksums are read too,
+ * so that changed bytes reach the checks. Corpus: tests/corpus/tables. */
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/tables_file.h"
 #include "tests/fuzz.h"
@@ -10,23 +10,24 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define SGD .optimizer = TABLE_RIG_SGD
+enum { N_BUCKETS = 5 };
+
 static struct chunks *make_chunks(void)
 {
     static const struct net_param param = {.name = "w", .shape = {1, {4}}};
-    static const struct net_table tables[] = {{.name = "a",
-                                               .dim = 2,
-                                               .n_buckets = 2,
-                                               .max_rows = 8,
-                                               .step_rows = 4,
-                                               .optimizer = TABLE_RIG_SGD},
-                                              {.name = "b",
-                                               .dim = 1,
-                                               .n_buckets = 1,
-                                               .max_rows = 1,
-                                               .step_rows = 1,
-                                               .optimizer = TABLE_RIG_SGD}};
+    static const struct net_table tables[] = {
+        {.name = "a", .dim = 2, .n_buckets = 2, .max_rows = 8, .step_rows = 4, SGD},
+        {.name = "b", .dim = 1, .n_buckets = 1, .max_rows = 1, .step_rows = 1, SGD},
+        {.name = "c",
+         .dim = 1,
+         .n_buckets = 2,
+         .max_rows = 8,
+         .step_rows = 4,
+         .admit_after = 3,
+         SGD}};
     struct chunks *c;
-    require(chunks_create(&param, 1, 4096, &c) == ST_OK && tables_add(c, tables, 2) == ST_OK);
+    require(chunks_create(&param, 1, 4096, &c) == ST_OK && tables_add(c, tables, 3) == ST_OK);
     return c;
 }
 
@@ -38,10 +39,19 @@ static void read_bucket(const struct checkpoint_restore *r, int table, int bucke
     require(slots >= 0 && slots <= 2 * t->dim);
     if (checkpoint_restore_bucket(r, table, bucket, slots, &b) != ST_OK)
         return;
-    require(b.n >= 0 && b.n <= tables_share(t, t->max_rows));
+    require(b.n >= 0 && b.n_pending >= 0 && b.n + b.n_pending <= tables_share(t, t->max_rows));
+    require(b.n_pending == 0 || t->admit_after > 1);
     for (int64_t i = 0; i < b.n; i++) {
         require(i == 0 || b.keys[i] > b.keys[i - 1]);
         require(tables_bucket(t, b.keys[i]) == bucket && b.steps[i] <= (uint64_t)b.version);
+    }
+    for (int64_t i = 0; i < b.n_pending; i++) {
+        uint64_t key = b.pending_keys[i], count = b.pending_counts[i];
+        require(i == 0 || key > b.pending_keys[i - 1]);
+        require(tables_bucket(t, key) == bucket && b.pending_steps[i] <= (uint64_t)b.version);
+        require(count >= 1 && count < (uint64_t)t->admit_after);
+        for (int64_t row = 0; row < b.n; row++)
+            require(b.keys[row] != key);
     }
     checkpoint_bucket_free(&b);
 }
@@ -61,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES] = "";
     struct safetensors_file *f = NULL;
-    struct bucket_tensors buckets[3] = {0};
+    struct bucket_tensors buckets[N_BUCKETS] = {0};
     int fd = memfd_create("tables", MFD_CLOEXEC);
     require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -69,9 +79,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct checkpoint_manifest m = {.step = 5, .chunks = make_chunks(), .n_files = 1};
         struct checkpoint_restore r = {.m = &m, .files = &f, .buckets = buckets};
         if (place_all(&r))
-            for (int i = 0; i < 3; i++)
-                if (checkpoint_restore_holds_bucket(&r, i / 2, i % 2))
-                    read_bucket(&r, i / 2, i % 2);
+            for (int i = m.chunks->n_dense; i < m.chunks->n_chunks; i++) {
+                const struct net_table *t = tables_of(m.chunks, i);
+                int table = (int)(t - m.chunks->tables), bucket = i - t->first_chunk;
+                if (checkpoint_restore_holds_bucket(&r, table, bucket))
+                    read_bucket(&r, table, bucket);
+            }
         chunks_destroy(m.chunks);
     }
     safetensors_close(f);

@@ -13,18 +13,24 @@ from typing import Any, Optional
 from ._library import Error
 
 PART = re.compile(r"(\S+?)(?: slot (\d+))?(?: \[(\d+):(\d+)\])?$")
-BUCKET = re.compile(r"(\S+) (keys|steps|rows|slot \d+) \[(\d+)/(\d+)\]$")
+PENDING = ("pending keys", "pending steps", "pending counts")
+BUCKET = re.compile(r"(\S+) (keys|steps|rows|slot \d+|pending \w+) \[(\d+)/(\d+)\]$")
 
 
 @dataclasses.dataclass
 class Table:
     """The rows of a sparse table, bucket after bucket. keys: unsigned 64-bit numbers. steps: of
     each row, the version that changed it last. rows: float32 array of n rows. slots: the
-    optimizer's state, arrays with a row for each key."""
+    optimizer's state, arrays with a row for each key. pending_keys: keys that have no row yet,
+    because fewer than admit_after steps have contributed to them. pending_steps: of each, the
+    version that counted such a step last. pending_counts: of each, the number of these steps."""
     keys: memoryview
     steps: memoryview
     rows: memoryview
     slots: list[memoryview]
+    pending_keys: memoryview
+    pending_steps: memoryview
+    pending_counts: memoryview
 
 
 @dataclasses.dataclass
@@ -101,24 +107,27 @@ def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
     if lost is not None:
         raise ValueError("parts of '%s' are missing" % lost)
     for table in manifest.get("tables", []):
-        out.tables[table["name"]] = _join(table["name"], table["buckets"], buckets)
+        out.tables[table["name"]] = _join(table, buckets)
     return out
 
 
-def _join(table: str, n_buckets: int, buckets: Buckets) -> Table:
-    """Returns a table's rows. Raises KeyError if a part of a bucket is missing."""
-    kinds = sorted({kind for name, kind, _ in buckets if name == table} | {"keys"})
-    arrays = {}
+def _join(table: dict[str, Any], buckets: Buckets) -> Table:
+    """Returns the rows of a table of the manifest. Raises KeyError if a part of a bucket is
+    missing."""
+    needed = {"keys", *(PENDING if table["admit_after"] > 1 else ())}
+    kinds = sorted({kind for name, kind, _ in buckets if name == table["name"]} | needed)
+    arrays = {kind: memoryview(b"").cast("Q") for kind in PENDING}
     for kind in kinds:
-        parts = [buckets[table, kind, i] for i in range(n_buckets)]
+        parts = [buckets[table["name"], kind, i] for i in range(table["buckets"])]
         flat = memoryview(b"".join(content for _, content in parts))
-        if kind in ("keys", "steps"):
+        if kind in ("keys", "steps", *PENDING):
             arrays[kind] = flat.cast("Q")
         else:
             shape = [sum(shape[0] for shape, _ in parts), parts[0][0][1]]
             arrays[kind] = flat.cast("f", shape) if flat.nbytes else flat.cast("f")
     return Table(arrays["keys"], arrays["steps"], arrays["rows"],
-                 [arrays[kind] for kind in kinds if kind.startswith("slot")])
+                 [arrays[kind] for kind in kinds if kind.startswith("slot")],
+                 *(arrays[kind] for kind in PENDING))
 
 
 def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,

@@ -44,6 +44,13 @@ def expected(n, n_buckets, dim, n_slots):
     return out
 
 
+def expected_pending(n_buckets):
+    """Returns the pending keys of a table as the writer makes them."""
+    all_keys = [3 * i + 1 + (2**63 if i % 4 == 0 else 0) for i in range(80)]
+    return [key for b in range(n_buckets)
+            for key in sorted(key for key in all_keys if mix(key) % n_buckets == b)]
+
+
 class CheckpointTables(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="weir_ct_")
@@ -64,6 +71,16 @@ class CheckpointTables(unittest.TestCase):
             self.assertEqual(table.rows.tolist(), rows)
             self.assertEqual([slot.tolist() for slot in table.slots], slots)
 
+    def test_pending_keys_are_read(self):
+        found = checkpoint.read(self.folder)
+        for name, n_buckets, admit_after in (("ads", 8, 3), ("w", 2, 2), ("a/b[1/2]", 1, 1)):
+            table = found.tables[name]
+            keys = expected_pending(n_buckets) if admit_after > 1 else []
+            self.assertEqual(table.pending_keys.tolist(), keys)
+            self.assertEqual(table.pending_steps.tolist(), [key % STEP for key in keys])
+            self.assertEqual(table.pending_counts.tolist(),
+                             [1 + key % (admit_after - 1) for key in keys])
+
     def test_missing_part_is_refused(self):
         manifest = checkpoint.newest(self.folder)
         with open(manifest, encoding="utf-8") as f:
@@ -78,12 +95,13 @@ class CheckpointTables(unittest.TestCase):
         manifest = checkpoint.newest(self.folder)
         with open(manifest, encoding="utf-8") as f:
             good = f.read()
-        for field, value in (("buckets", 0), ("buckets", "8"), ("name", None)):
+        for field, value, i in (("buckets", 0, 0), ("buckets", "8", 0), ("name", None, 0),
+                                ("admit_after", None, 0), ("admit_after", 3, 2)):
             content = json.loads(good)
-            content["tables"][0][field] = value
+            content["tables"][i][field] = value
             with open(manifest, "w", encoding="utf-8") as f:
                 json.dump(content, f)
-            with self.subTest(field=field, value=value), \
+            with self.subTest(field=field, value=value, table=i), \
                     self.assertRaisesRegex(weir.Error, "is damaged"):
                 checkpoint.read(self.folder)
 
