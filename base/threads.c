@@ -61,11 +61,12 @@ const char *threads_error(int err)
     if (group > 0)
         add(text, "%.0f for this container or control group (pids.max), ", group);
     if (getrlimit(RLIMIT_AS, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
-        add(text, "%.0f KB of addresses for their stacks (ulimit -v), ", (double)l.rlim_cur / 1024);
+        add(text, "%.0f KB for the addresses of this process, stacks included (ulimit -v), ",
+            (double)l.rlim_cur / 1024);
     size_t at = strlen(text);
     snprintf(
         text + at, sizeof text - at,
-        "and the machine's own (kernel.threads-max): raise the limit that is reached, or end other programs");
+        "and that of the machine (kernel.threads-max): raise the limit that is reached, or end other programs");
     return text;
 }
 

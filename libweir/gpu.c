@@ -50,8 +50,9 @@ int weir_gpu_reserve(const char *uuid, double memory_fraction, const char *lock_
     struct weir_gpu *gpu = calloc(1, sizeof *gpu);
     if (!gpu)
         return fail(why, size, WEIR_E_NOMEM, "out of memory");
-    /* The program may allocate the memory later, so the fraction is only a limit (is_cap);
-     * is_auto makes such fractions count in the sum, too. */
+    /* The program may allocate the memory later, so the fraction is only a limit (is_cap). Without
+     * is_auto, member/device_claim.c would not count limits when it adds up the fractions that all
+     * processes claim of this GPU. */
     const struct device_claim_request want = {.parts = device_claim_parts(memory_fraction),
                                               .is_cap = memory_fraction > 0,
                                               .is_auto = true};

@@ -558,7 +558,7 @@ static int check_push(struct weir *w, int param, const float *data, double sampl
     if (own != w->set.own_local_steps)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "weir_push_values is for the setting own_local_steps, weir_push for all others");
+            "weir_push_values is for jobs with own_local_steps; in all other jobs call weir_push");
     return !data && samples > 0 ? check_lacking(w, param) : WEIR_OK;
 }
 

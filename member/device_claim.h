@@ -31,7 +31,7 @@ enum {
 struct device_claim_request {
     int parts;    /* share of the GPU's memory in millionths; 0: no limit */
     bool is_cap;  /* the memory is only limited to `parts`, not allocated at once */
-    bool is_auto; /* claims with is_cap count in the sum of the fractions, too */
+    bool is_auto; /* all claims count in the sum of the fractions, also those with is_cap */
 };
 
 struct device_claim {

@@ -416,7 +416,8 @@ static void skipped_contribution_counts_once(void **state)
     teardown(&f);
 }
 
-/* Compares with real rounding, for every length and every place of a bad element. */
+/* Compares both functions with the result of encoding and decoding each number. Then tests every
+ * place of a bad element in arrays of many lengths. */
 static void first_bad_element_is_found(void **state)
 {
     float values[300];

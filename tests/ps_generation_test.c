@@ -656,7 +656,8 @@ static void train(bool changes, float *params)
     }
     memcpy(params, values[0], sizeof values[0]);
     assert_memory_equal(values[0], values[1], sizeof values[0]);
-    struct net_join_reply reply; /* another process with that index runs, and keeps its place */
+    struct net_join_reply reply;
+    /* The process with index 1 runs and keeps this index, so another one is refused for now. */
     assert_int_equal(join(&r, 1, 99, 0, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
     assert_true(p.members[0].missing_ms < 0 && p.members[1].missing_ms < 0);

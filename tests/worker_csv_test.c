@@ -176,8 +176,8 @@ static const struct {
      "line 1: some fields are numbers, but column 2, 'x', is not;",
      "rename the label's column to 'label', or name it with --label_column=NAME"},
     {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
-     "but column 2, 'x', is not; if the line names the columns, set --label_column to one of its "
-     "names instead of 3",
+     "but column 2, 'x', is not; if line 1 contains the names of the columns, set --label_column to "
+     "one of these names instead of 3",
      "fix the field"},
     {"\"a\",\"label\"\n\"1\",5,0\n\"2\",6,1\n", "label", ST_CORRUPT,
      "has 3 fields, more than line 1 has names", "--ignore_columns=1"},
@@ -315,8 +315,8 @@ static void wrong_targets_are_named(void **state)
         {"a,b\n1,2\n", "b,2", ST_INVALID, "names column 2 twice"},
         {"1,2\n", "1,2", ST_INVALID, "names all 2 columns"},
         {"a,2\n1,2\n", "2", ST_CORRUPT,
-         "line 1: some fields are numbers, but column 1, 'a', is not; if the line names the "
-         "columns, set --target_columns to one of its names instead of 2"},
+         "line 1: some fields are numbers, but column 1, 'a', is not; if line 1 contains "
+         "the names of the columns, set --target_columns to one of these names instead of 2"},
         {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'x' is no finite number"},
         {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'nan' is no finite number"},
         {"a,b\n", "b", ST_CORRUPT, "but no samples"},

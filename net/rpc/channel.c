@@ -15,12 +15,14 @@
 #include <string.h>
 
 /* CONNECT_MS limits an attempt to connect: TCP sends its first packet again after 1 s and after 3
- * s, so two packets may be lost. A packet that is too large for the path causes the longest delay.
- * If tcp_mtu_probing is 1, the kernel sends smaller packets after it has repeated the large packet
- * for 3 s, which is up to 7 s after it first sent that packet. KEEPALIVE_ANSWER_MS is longer,
- * because gRPC also uses it as the time for which a packet may stay unacknowledged
- * (TCP_USER_TIMEOUT). When a connection by TLS is made, both sides send their certificates, so each
- * side may cause such a delay. */
+ * s, so two packets may be lost.
+ *
+ * The other two times allow for a packet that is too large for the path. If tcp_mtu_probing is 1,
+ * the kernel sends smaller packets after it has repeated the large packet for 3 s, which is up to 7
+ * s after it first sent that packet. KEEPALIVE_ANSWER_MS is longer than these 7 s, because gRPC
+ * also uses it as the time for which a packet may stay unacknowledged (TCP_USER_TIMEOUT).
+ * CONNECT_TLS_MS is longer than two such delays, because both sides send their certificates when
+ * they connect, so each side may cause one. */
 enum { CONNECT_MS = 5000, CONNECT_TLS_MS = 15000, KEEPALIVE_ANSWER_MS = 10000 };
 enum { RESOLVE_AGAIN_MS = 2000 };
 

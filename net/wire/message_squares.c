@@ -15,7 +15,7 @@ static const struct message_row rows[] = {
     ANY(OF, ps0, ps0),
     NUMBER(OF, step, step, 0, MESSAGE_MAX_STEP, no_step),
     NUMBER(OF, server, server, 0, HOSTS_MAX - 1, "the server's number is out of bounds"),
-    ARRAY(OF, squares, n, square, 1, CHUNKS_MAX_CHUNKS, "there are no chunks, or too many"),
+    ARRAY(OF, squares, n, square, 1, CHUNKS_MAX_CHUNKS, "the request has no chunks, or too many"),
 };
 const struct message_type message_squares = {MESSAGE_TYPE(OF, squares_request, rows),
                                              .problem = problem};

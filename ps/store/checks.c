@@ -64,7 +64,9 @@ static bool check_lacking(const struct store *s, const struct chunk_state *c,
                       "chunk %" PRIu32 ": only a PUSH with a weight marks missing gradients",
                       piece->chunk);
     else if (c->param->rule == PARAM_AVERAGE && !net_param_is_frozen(c->param))
-        answer_refuse(answer, "chunk %" PRIu32 ": '%.60s' is a statistic, which has no gradient",
+        answer_refuse(answer,
+                      "chunk %" PRIu32
+                      ": '%.60s' is a statistic, and has no gradient that can be marked as missing",
                       piece->chunk, c->param->name);
     else if (s->cfg.outer)
         answer_refuse(

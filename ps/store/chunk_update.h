@@ -37,7 +37,8 @@ struct chunk_update {
      * does not */
     uint64_t placed_by;
     int member; /* sender of the last contribution; -1: clipping began the update */
-    /* sum before the last contribution; the next fields are the earlier record of its sender */
+    /* State before the last contribution, which is restored if the contribution is refused: the
+     * sum, and three fields of the sender's struct waiter. */
     struct aggregate sum;
     uint64_t counted_by;
     int64_t counted_step, clock;

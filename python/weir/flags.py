@@ -35,6 +35,6 @@ def flags(argv: Optional[Sequence[str]] = None, *, own: Sequence[str] = (),
             unknown.append(_library.unknown_setting(name, own))
         others.append(argument)
     if unknown:
-        raise _library.Invalid("%s; weir.flags(own=[...]) names the program's own flags" %
+        raise _library.Invalid("%s; name the program's own flags in weir.flags(own=[...])" %
                                "; ".join(unknown))
     return found, others

@@ -457,6 +457,6 @@ def from_torchrun(settings: Mapping[str, Any],
         made["ps_hosts"] = made.get("ps_hosts") or environ.get("WEIR_PS_HOSTS")
     if not made.get("ps_hosts"):
         raise Invalid("torchrun has started this as one of %s processes, but the addresses of the "
-                      "servers are missing; set ps_hosts or WEIR_PS_HOSTS (n_workers=1: each "
-                      "process trains alone)" % n_processes)
+                      "servers are missing; set ps_hosts or WEIR_PS_HOSTS, or n_workers=1 "
+                      "if each process is to train alone" % n_processes)
     return made if named else {**made, "task_index": environ.get("RANK"), "n_workers": n_processes}

@@ -10,7 +10,7 @@ struct sim_conn {
     struct sim_conn *next;
     int node[2];          /* node at each end: UP is the server's, DOWN the client's */
     uint32_t life[2];     /* life of each node when the connection was made */
-    bool up[2];           /* ends that have not been informed of a loss */
+    bool up[2];           /* false: the node at this end was informed of the connection's loss */
     int64_t lost_from[2]; /* times, by direction: messages that arrive from this time on are lost */
     int window[2]; /* number of messages, by direction, that pass without an acknowledgement */
     struct sim_event *stalled;

@@ -1,6 +1,7 @@
 /* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. A field has at
  * least two bytes: its content and its separator (in an ignored column at least one byte). So the
- * file's length limits the memory, whatever the lines contain (I9). */
+ * file's length limits the memory, whatever the lines contain (invariant
+ * I9). */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>

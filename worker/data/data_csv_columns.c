@@ -224,11 +224,11 @@ static enum status mixed_line(const struct csv *c, int64_t column)
                           : "fix the field, or exclude its column by --ignore_columns";
     if (given)
         LOG_E(
-            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if the line names the columns, set %s to one of its names instead of %.100s, otherwise %s",
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if line 1 contains the names of the columns, set %s to one of these names instead of %.100s; otherwise %s",
             c->path, (long long)column + 1, shown, flag, given, fix);
     else
         LOG_E(
-            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if the line names the columns, rename the label's column to 'label', or name it with %s=NAME, otherwise %s%s",
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if line 1 contains the names of the columns, rename the label's column to 'label', or name it with %s=NAME; otherwise %s%s",
             c->path, (long long)column + 1, shown, flag, fix,
             data_csv_layout_label_place(c, place));
     return ST_CORRUPT;

@@ -117,10 +117,12 @@ static enum status bad_type(const char *descr, const char *label)
         char kind;
         const char *what, *fix;
     } known[] = {
-        {'U', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
-        {'S', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
+        {'U', "texts",
+         "replace each text by a number, as numpy.unique(a, return_inverse=True)[1] does"},
+        {'S', "texts",
+         "replace each text by a number, as numpy.unique(a, return_inverse=True)[1] does"},
         {'O', "Python objects",
-         "save numpy.array(a.tolist(), numpy.float32) of rows of one length, or number texts with numpy.unique(a, return_inverse=True)[1]"},
+         "if all rows have the same length, save numpy.array(a.tolist(), numpy.float32); if the values are texts, replace each text by a number, as numpy.unique(a, return_inverse=True)[1] does"},
         {'c', "complex numbers",
          "save their real and imaginary parts, as numpy.stack([a.real, a.imag], 1)"},
         {'M', "times", "save them as numbers, with a.astype(numpy.int64)"},

@@ -103,8 +103,8 @@ static bool is_pixel(int64_t n)
     return n == 1 || n == 3 || n == 4;
 }
 
-/* Checks that the shape is (n, H, W), (n, C, H, W) or (n, features). A sample of features has one
- * row. */
+/* Checks that the shape is (n, H, W), (n, C, H, W) or (n, features), and sets the shape of a
+ * sample: (1, 1, features) for a sample of features. */
 static enum status check_samples(struct source *s)
 {
     const struct data_array *a = &s->array[SAMPLES];

@@ -42,7 +42,9 @@ struct model_node {
 
 struct model_auto {
     bool more_classes; /* "classes" was derived from data that may not contain all classes */
-    int head;          /* file position of the last dense layer with "units": "classes"; -1: none */
+    /* If "classes" is "auto": position in the file of the last dense layer whose "units" are
+     * "classes"; otherwise, or if there is no such layer, -1. */
+    int head;
 };
 
 struct model_reader {

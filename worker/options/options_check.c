@@ -235,8 +235,8 @@ enum status options_check_clipping(const struct options *o)
     return options_refuse(wrong);
 }
 
-/* Checks the flags of the averages. Without servers the number format and the local steps have no
- * effect. */
+/* Checks the flags that --ema_decay excludes. Without servers these flags have no effect, so they
+ * are allowed. */
 enum status options_check_average(const struct options *o)
 {
     const char *wrong = NULL;

@@ -33,7 +33,7 @@ struct gpu_updates {
     struct optim_step *scalars;   /* [DEVICE_UPDATES_KEPT] update s is at s % DEVICE_UPDATES_KEPT */
     uint64_t *digest;             /* [DEVICE_UPDATES_KEPT][n_parts] */
     uint64_t known;               /* last update that a caller has waited for; 0: none */
-    cudaEvent_t done[DEVICE_UPDATES_KEPT]; /* the update's digests are on the host */
+    cudaEvent_t done[DEVICE_UPDATES_KEPT]; /* update s: its digests have reached the host */
 };
 
 static enum status memory_take(struct gpu_plan *plan, struct gpu_updates *u)

@@ -32,8 +32,9 @@ def _copy(scheduler: Any, optimizer: torch.optim.Optimizer, wrapper: Any) -> tup
     try:
         return copy.deepcopy(scheduler, {id(optimizer): shadow, id(wrapper): shadow}), shadow
     except Exception as e:
-        raise Invalid("the scheduler %s cannot be copied (%s); pass a function of the step's "
-                      "number that returns a factor" % (type(scheduler).__name__, e)) from e
+        raise Invalid("the scheduler %s cannot be copied (%s); as scheduler=, pass a function "
+                      "of the step's number that returns a factor of the rate" %
+                      (type(scheduler).__name__, e)) from e
 
 
 class Schedule:

@@ -147,8 +147,8 @@ push_all <- function(member, values, samples, own, call) {
     if (!is.list(values) || is.null(names(values)) || anyDuplicated(names(values)))
         fail(INVALID, "a list of arrays with the parameters' names is needed", call)
     if (!is.numeric(samples) || length(samples) != 1L || !isTRUE(samples > 0))
-        fail(INVALID, "samples, their number in the mean, must be above 0, or 0 to contribute nothing",
-             call)
+        fail(INVALID, paste("samples must be the number of samples in the mean, above 0;",
+                            "or 0, without arrays, to contribute nothing"), call)
     params <- params_of(member, names(values), call)
     for (name in names(params)) {
         value <- values[[name]]
@@ -158,8 +158,8 @@ push_all <- function(member, values, samples, own, call) {
         if (!is.numeric(value) || length(value) != prod(params[[name]]$dims) ||
                 (length(dims) > 1L && !identical(as.integer(dims),
                                                  as.integer(params[[name]]$dims))))
-            fail(INVALID, sprintf("%s: numbers of the dimensions %s are needed, not %s", name,
-                                  paste(params[[name]]$dims, collapse = " x "),
+            fail(INVALID, sprintf("%s: needs numbers with the dimensions %s; its dimensions are %s",
+                                  name, paste(params[[name]]$dims, collapse = " x "),
                                   paste(dims, collapse = " x ")), call)
     }
     code <- .Call(C_push, pointer, vapply(params, `[[`, 0L, "number"),

@@ -37,7 +37,8 @@ stopifnot(length(unique(items)) == 4, items >= 1, items <= 10,
 
 gradient <- lapply(got, function(p) { p[] <- seq_along(p); p })
 fails(weir_push(m, gradient, samples = 0), "weir_invalid", "above 0")
-fails(weir_push(m, list(cube = 1), samples = 4), "weir_invalid", "2 x 3 x 4 are needed, not 1")
+fails(weir_push(m, list(cube = 1), samples = 4), "weir_invalid",
+      "2 x 3 x 4; its dimensions are 1")
 fails(weir_push(m, list(cube = aperm(gradient$cube)), samples = 4), "weir_invalid", "4 x 3 x 2")
 fails(weir_push(m, list(hut = 1), samples = 4), "weir_invalid", "no parameter 'hut'")
 fails(weir_push(m, list(one = 8, cube = replace(first$cube, 7, 1e39)), samples = 4),
