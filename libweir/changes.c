@@ -2,10 +2,10 @@
  *
  * The program does not read a parameter's values between its push and the answer, which replaces
  * them. So the change by own local steps is computed in the array of the values and sent from
- * there. If the answer is lost, the change is sent again from there; a server has counted each
- * change whose answer has begun to replace it, and counts it only once. An answer that only adds to
- * the values needs them, so in such number formats the change is computed in the array of the
- * gradients. */
+ * there. If the answer is lost, the change is sent again from there. By then the answer may have
+ * replaced a part of the change. This does no harm: the server that sent the answer has counted the
+ * change, and does not read it again. An answer that only adds to the values needs them, so in such
+ * number formats the change is computed in the array of the gradients. */
 #include "libweir/changes.h"
 #include "kernels/vector/optim.h"
 #include "net/wire/lacking.h"

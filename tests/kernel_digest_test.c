@@ -16,7 +16,8 @@ static int fill(void **state)
     return 0;
 }
 
-/* The weight of an element is the digest of a block in which only its bits are 1. */
+/* The weight of an element is the digest of a block of zeros in which this element has the bits of
+ * the integer 1. */
 static uint64_t weight(size_t i)
 {
     static float block[N];

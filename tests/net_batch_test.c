@@ -22,7 +22,7 @@ enum { MAX_PARAMS = 1000 };
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    int closed, n_held; /* closed: nonzero while pushed frames wait; n_held: those that wait */
+    int closed, n_held; /* closed: nonzero while the gate holds frames; n_held: their number */
     int n_stalled;      /* times that the next request had to wait for an acknowledgement */
     int n_frames[PIECE_TAKEN + 1], n_pieces[PIECE_TAKEN + 1]; /* by the kind of the first piece */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};

@@ -73,7 +73,7 @@ static void older_step_resets_residual(void **state)
 }
 
 /* A contribution that did not count is sent again as a part of the next contribution. The residual
- * from before it is added again, and the residual that it left is dropped. */
+ * that was added to the first one is added again, and the residual of its rounding is dropped. */
 static void uncounted_contribution_is_added_once(void **state)
 {
     round_step(0, 5, 0, 2);

@@ -251,7 +251,7 @@ static void tables_out_of_bounds_are_refused(void **state)
     assert_int_equal(tables_add(c, many, 2), ST_INVALID);
     assert_int_equal(c->n_chunks, n_chunks);
     assert_int_equal(c->n_tables, 0);
-    assert_int_equal(tables_add(c, many, 16), ST_INVALID); /* the names still equal each other */
+    assert_int_equal(tables_add(c, many, 16), ST_INVALID); /* two tables still have one name */
     chunks_destroy(c);
 }
 

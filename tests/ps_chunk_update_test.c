@@ -258,8 +258,8 @@ static void refused_contribution_changes_nothing(void **state)
     close_store(&f);
 }
 
-/* A new process of the member sends the contribution of its dead process again, which counts
- * already. When the update then refuses that one, the new process must not wait forever. */
+/* A process of the member has sent a contribution and died, and the next process sends it again. If
+ * the update refuses the first one, the next process must not wait for ever. */
 static void other_process_sends_a_refused_contribution_again(void **state)
 {
     struct fixture f;
@@ -312,7 +312,7 @@ static void contribution_repeated_on_another_stream_is_refused_there(void **stat
     close_store(&f);
 }
 
-static struct fixture *stops; /* store in which every chunk is stopped, but an update under way */
+static struct fixture *stops; /* store whose chunks are stopped while one update still runs */
 
 void __real_chunk_update_await_all(struct store *s);
 void __wrap_chunk_update_await_all(struct store *s) UNCHECKED_LOCKS;

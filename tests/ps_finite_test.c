@@ -281,8 +281,8 @@ static void infinite_update_is_logged_once(void **state)
     teardown(&f);
 }
 
-/* The store refuses the contribution that would have completed the version. The contributions
- * behind it in the order wait as copies. */
+/* The store refuses the contribution that would have completed the version. Contributions of
+ * later members that arrived before it wait as copies. */
 static void last_contribution_is_refused(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}};

@@ -27,7 +27,7 @@ struct rig {
     struct net_job job;
     struct chunks *chunks;
     int *fragment;
-    struct store *store, *plain; /* plain: no fragments, makes only the steps with a turn */
+    struct store *store, *plain; /* plain: without fragments, each chunk makes only its turns */
     int64_t n_turns[N_CHUNKS];
     struct late_answer late_answer[N_MEMBERS];
 };

@@ -531,7 +531,7 @@ static void filled_gradient_that_is_marked_is_refused(void **state)
 }
 
 /* A member may send a contribution again from memory in which a damaged answer has replaced zeros.
- * It has counted, so it is not read again. */
+ * The contribution has counted, so the server does not read it again. */
 static void repeated_contribution_is_not_read(void **state)
 {
     struct fixture f = {0};

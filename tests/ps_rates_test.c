@@ -119,8 +119,8 @@ static void assert_version(struct fixture *f, int chunk, int64_t version, const 
                      (double)got[i], (double)want->value[i]);
 }
 
-/* Trains by all members with a factor for each step; `clips`: versions wait for the norm, which no
- * step reaches. */
+/* Trains by all members with a factor for each step; `clips`: versions wait for the norm, whose
+ * limit no step reaches. */
 static void train_in_sync(enum optim_kind kind, bool clips)
 {
     static const float rates[STEPS] = {1, 0.5f, 0, 2, 1, 0.125f};

@@ -351,7 +351,7 @@ static void independent_chunks_hold_later_versions(void **state)
         bring_to(&r, 8, 5, 5);
         check(&r, 1, 6, 4, 4);
         snapshot_end(r.snapshot);
-        begin(&r, 1, ST_OK); /* long past: each chunk's present version */
+        begin(&r, 1, ST_OK); /* the step is long past: holds each chunk's present version */
         check(&r, 2, 8, 5, 5);
         bring_to(&r, 9, 9, 9);
         check(&r, 2, 8, 5, 5);

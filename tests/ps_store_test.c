@@ -359,7 +359,7 @@ static void pulls_wait_for_their_version(void **state)
     step_all(&f, 0);
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, &step), PIECE_VERSION); /* changes nothing */
     assert_int_equal(step, 1);
-    for (int64_t ask = 0; ask < 3; ask++) { /* 0: the newest; otherwise 1 + the version */
+    for (int64_t ask = 0; ask < 3; ask++) { /* 0: the newest; k: version k - 1 */
         assert_int_equal(act(&f, PIECE_PULL, 0, 0, ask, &step), PIECE_VERSION);
         assert_int_equal(step, ask == 1 ? 0 : 1);
     }
@@ -378,7 +378,7 @@ static void pulls_wait_for_their_version(void **state)
     int n_versions = 0;
     for (int i = 0; i < f.n_seen; i++) {
         n_versions += f.seen[i].kind == PIECE_VERSION;
-        if (f.seen[i].member == 0) /* on the last stream that asked */
+        if (f.seen[i].member == 0) /* answered on the last of the streams that asked */
             assert_int_equal(f.seen[i].from, f.seen[i].kind == PIECE_VERSION ? 2 : 4);
     }
     assert_int_equal(f.n_seen, 4);

@@ -374,6 +374,6 @@ int main(void)
     if (ALL)
         RUN_TESTS(every_rule_matches_its_steps, every_dtype_matches_its_steps,
                   cuts_of_the_payload_do_not_change_the_bits,
-                  several_terms_have_the_same_bits); /* the next call also returns their failures */
+                  several_terms_have_the_same_bits); /* the next call adds their failures */
     return RUN_TESTS(number_of_threads_does_not_change_the_bits, first_bad_element_is_reported);
 }

@@ -379,7 +379,7 @@ static void renewed_memory_is_out_of_reach(void **state)
     memset(segment_data(peer), 'b', 10); /* an error has changed nothing */
     assert_int_equal(segment_renew(s, why), ST_OK);
     assert_ptr_equal(segment_data(s), data);
-    memset(segment_data(peer), 'c', BYTES); /* a server that continues too late */
+    memset(segment_data(peer), 'c', BYTES); /* a server still writes to the replaced memory */
     for (int i = 0; i < BYTES; i++)
         assert_int_equal(data[i], i < 10 ? 'b' : 'a');
     segment_name_of(s, &next);

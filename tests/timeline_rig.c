@@ -15,9 +15,10 @@
 
 enum { BATCH = 2, PIXELS = 28 * 28, N_IMAGES = 64, PAGE_BYTES = 4096 };
 
-/* Durations in us of a step of 512 images in tf32. bench/results/2026-11-27-h100.md has the time of
- * one kernel, or of a few together: then each has a part of it by the bytes that it moves. A third
- * of the transposes of the second convolution is in each of its products. */
+/* Durations in us of a step of 512 images in tf32. bench/results/2026-11-27-h100.md has these
+ * times. Where it has one time for several kernels, this is divided here in proportion to the bytes
+ * that each kernel moves. Each of the three products of the second convolution includes a third of
+ * the time of its transposes. */
 static const struct emulation_cost costs[] = {
     {"kernel", 34}, /* first convolution, with bias, relu and max pool */
     {"kernel", 64}, /* its gradients */

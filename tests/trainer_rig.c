@@ -97,7 +97,7 @@ struct backend_group {
     pthread_cond_t changed;
     int cancelled;
 };
-_Atomic int n_groups, group_hangs; /* hangs: no sum ever ends */
+_Atomic int n_groups, group_hangs; /* group_hangs: nonzero if no sum ever ends */
 
 static enum status group_create(const struct backend_group_config *cfg, struct backend_group **out)
 {

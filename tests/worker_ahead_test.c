@@ -48,7 +48,8 @@ static struct {
     float *held; /* copies of the gradients that are not answered */
     const float *gradient[MAX_CHUNKS];
     int64_t made[MAX_CHUNKS], answered[MAX_CHUNKS];
-    /* an earlier process has pushed the chunk's first gradient, and this one's does not count */
+    /* An earlier process of the worker has pushed the chunk's first gradient, so the first gradient
+     * of this process does not count. */
     bool ignores[MAX_CHUNKS];
     int64_t end;    /* version after which the generation ends; 0: never */
     int64_t bad_at; /* version of chunk `bad_chunk` with a wrong bit; 0: none */

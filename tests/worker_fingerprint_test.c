@@ -60,7 +60,7 @@ static void target_bits_change_fingerprint(void **state)
     b = take("/usr");
     expect_differ(&a, &b, "labels: the servers have targets in /, ");
     expect_differ(&a, &b, ", the worker has class labels in /usr");
-    a.own = b.own = 1; /* besides, only the shape counts */
+    a.own = b.own = 1; /* --data_shard=own: only shapes and kinds of labels are compared */
     expect_differ(&a, &b, "labels: the servers have targets in /, ");
     expect_differ(&b, &a, "labels: the servers have class labels in /usr, ");
     a.labels = JOB_LABELS_UNSAID; /* sent by an earlier version of the program */

@@ -14,7 +14,7 @@ enum status dataset_targets_read(const struct data_array *a, const char *path, f
 /* Checks that both sets have targets, or that both have labels. NULL fits every set. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
 /* Checks that all labels are below the number of the network's outputs, which must be at least two.
- * For targets, checks that each sample has one for each output, and that the loss supports
+ * For targets, checks that each sample has a target for each output, and that the loss supports
  * targets. */
 enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss);
 /* Refuses a training set with class labels if the network's loss compares numbers, unless the model
