@@ -79,7 +79,7 @@ static enum status read_param(const struct weights_request *q, struct weights_so
                   q->path, p->name, shape_text(&p->shape, here), t->name,
                   shape_text(&t->shape, there), t->is_float ? "" : ", of dtype ",
                   t->is_float ? "" : t->dtype,
-                  t->is_float ? "" : ", but a parameter must be of a floating-point dtype");
+                  t->is_float ? "" : ", which is not read as a parameter");
         return ST_OK;
     }
     count->given++;
