@@ -47,8 +47,11 @@ struct waiting {
     /* slower workers that the servers wait for according to ps 0; empty: none */
     char slower[STATUS_WAITING_BYTES];
     int64_t asked_ns; /* time of the last request */
+    int64_t began_ns; /* time when the wait began */
     int64_t ms;       /* duration of the wait when it was last checked */
     bool has_line;    /* the wait has a log line */
+    int64_t step;     /* step and generation when the wait was first seen; see is_continued */
+    uint64_t generation;
     struct net_path_watch path;
 
     pthread_mutex_t lock; /* guards the field below */
@@ -178,16 +181,37 @@ static void end_wait(struct waiting *w)
     w->lines = (struct waiting_lines){.line_ms = 0};
 }
 
+/* Returns true if the wait continues in another generation, or will: answers that a member receives
+ * when it enters a generation do not end a wait, because the job has made no step. */
+static bool is_continued(const struct waiting *w, const struct net_exchange_wait *now)
+{
+    return w->lines.whom[0] && w->step >= 0 &&
+           (now->step < 0 || (now->step == w->step && now->generation != w->generation));
+}
+
+/* Records the duration of the wait. */
+static void measure(struct waiting *w, const struct net_exchange_wait *wait)
+{
+    int64_t now_ns = clock_now_ns();
+    if (!w->lines.whom[0]) {
+        w->began_ns = now_ns - wait->ms * 1000000;
+        w->step = wait->step;
+        w->generation = wait->generation;
+    }
+    w->ms = (now_ns - w->began_ns) / 1000000;
+}
+
 static void check_wait(struct waiting *w)
 {
     struct net_exchange_wait wait;
     char whom[STATUS_WAITING_BYTES], text[STATUS_SENTENCE_BYTES];
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &wait);
     if (wait.ms < FIRST_MS) {
-        end_wait(w);
+        if (!is_continued(w, &wait))
+            end_wait(w);
         return;
     }
-    w->ms = wait.ms;
+    measure(w, &wait);
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
@@ -198,12 +222,12 @@ static void check_wait(struct waiting *w)
             w->cfg.changed(w->cfg.ctx, NULL, 0);
         return;
     }
-    if (waiting_line_is_due(&w->lines, whom, wait.ms) && !wait.is_said) {
-        net_status_waiting_text(whom, wait.ms, text);
+    if (waiting_line_is_due(&w->lines, whom, w->ms) && !wait.is_said) {
+        net_status_waiting_text(whom, w->ms, text);
         LOG_W("%s", text);
         w->has_line = true;
     }
-    w->cfg.changed(w->cfg.ctx, whom, wait.ms);
+    w->cfg.changed(w->cfg.ctx, whom, w->ms);
 }
 
 static void *waiting_main(void *arg)

@@ -54,6 +54,8 @@ static struct {
     pthread_cond_t moved;
     struct net_exchange_wait wait;
     char shown[STATUS_WAITING_BYTES];
+    int64_t shown_ms;
+    int n_looks; /* number of calls of waits() */
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *ps0_waits = ""; /* the workers that ps 0 waits for */
@@ -97,6 +99,8 @@ static void waits(void *ctx, struct net_exchange_wait *out)
 {
     pthread_mutex_lock(&now.lock);
     *out = now.wait;
+    now.n_looks++;
+    pthread_cond_broadcast(&now.moved);
     pthread_mutex_unlock(&now.lock);
 }
 
@@ -104,6 +108,7 @@ static void changed(void *ctx, const char *whom, int64_t ms)
 {
     pthread_mutex_lock(&now.lock);
     snprintf(now.shown, sizeof now.shown, "%s", whom ? whom : "");
+    now.shown_ms = ms;
     pthread_cond_broadcast(&now.moved);
     pthread_mutex_unlock(&now.lock);
 }
@@ -178,6 +183,50 @@ static void server_without_answer_is_named_by_number(void **state)
     silent = "";
 }
 
+/* Sets the wait, and waits until the thread has seen it, and has ended the look in which it saw
+ * it. */
+static void set_wait(int64_t ms, int64_t step, uint64_t generation)
+{
+    int64_t deadline_ns = clock_deadline_ns(GENEROUS_MS);
+    pthread_mutex_lock(&now.lock);
+    now.wait.ms = ms;
+    now.wait.step = step;
+    now.wait.generation = generation;
+    int enough = now.n_looks + 4; /* a look calls waits() once or twice */
+    while (now.n_looks < enough && clock_cond_wait(&now.moved, &now.lock, deadline_ns) == 0)
+        ;
+    assert_in_range(now.n_looks, enough, INT32_MAX);
+    pthread_mutex_unlock(&now.lock);
+}
+
+/* The job waits for worker 1, and a worker that joins causes a new generation. The answers with
+ * which this generation begins do not end the wait; the next step ends it. */
+static void wait_continues_in_next_generation(void **state)
+{
+    const struct updates_ops ops = {.waits = waits};
+    const struct updates updates = {.ops = &ops};
+    const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
+    struct waiting *w;
+    ps0_waits = "worker 1 (no connection for 5 s)";
+    now.wait =
+        (struct net_exchange_wait){.ms = 40000, .address = "a:1", .step = 9350, .generation = 2};
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    await_shown(ps0_waits);
+    set_wait(0, -1, 2);
+    await_shown(ps0_waits);
+    set_wait(25, 9350, 3);
+    await_shown(ps0_waits);
+    set_wait(3000, 9350, 3);
+    await_shown(ps0_waits);
+    pthread_mutex_lock(&now.lock);
+    assert_in_range(now.shown_ms, 40000, INT64_MAX);
+    pthread_mutex_unlock(&now.lock);
+    set_wait(0, 9351, 3);
+    await_shown("");
+    waiting_destroy(w);
+    ps0_waits = "";
+}
+
 /* A slow worker delays the other workers only for the length of its steps, so no server reports it
  * as late. */
 static void slower_worker_is_named_instead_of_server(void **state)
@@ -200,5 +249,5 @@ int main(void)
     return RUN_TESTS(lines_of_one_wait_become_rare, another_reason_gets_a_line_soon,
                      slower_worker_is_named_instead_of_server, reasons_that_alternate_get_few_lines,
                      wait_without_name_is_not_shown, worker_does_not_name_itself,
-                     server_without_answer_is_named_by_number);
+                     server_without_answer_is_named_by_number, wait_continues_in_next_generation);
 }

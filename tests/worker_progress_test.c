@@ -304,6 +304,22 @@ static void first_step_after_wait_has_line(void **state)
     progress_destroy(p);
 }
 
+/* A new generation began during the wait, and the step that waits is made again. It has no line
+ * until the job has made it, which the next step shows. */
+static void repeated_step_has_no_line(void **state)
+{
+    struct progress *p = begun_with(0, 100);
+    assert_string_equal(step(p, 100, 1), "");
+    fake_time_move(6000);
+    progress_wait(p, "worker 1 (no connection for 6 s)", 6000);
+    assert_string_equal(step(p, 25, 1), "");
+    fake_time_move(54000);
+    progress_wait(p, "worker 1 (no connection for 60 s)", 60025);
+    assert_string_equal(step(p, 100, 1), "");
+    assert_non_null(strstr(step(p, 100, 2), "training step 2 done"));
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     fake_time_stop();
@@ -317,5 +333,5 @@ int main(void)
                      short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu,
                      line_has_speed_since_last_line, line_excludes_first_steps, bar_shows_wait,
                      speed_excludes_waits, slow_steps_have_lines, first_step_after_wait_has_line,
-                     first_step_replaces_wait_in_bar);
+                     first_step_replaces_wait_in_bar, repeated_step_has_no_line);
 }

@@ -266,6 +266,15 @@ bool exchange_is_waiting(const struct net_exchange *x)
            (x->left_ns > 0 && clock_now_ns() - x->left_ns < RESUMED_MS * INT64_C(1000000));
 }
 
+int64_t exchange_lowest_version(const struct net_exchange *x)
+{
+    int64_t lowest = INT64_MAX;
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->chunks[i].version < lowest)
+            lowest = x->chunks[i].version;
+    return lowest;
+}
+
 void exchange_begin_wait(struct net_exchange *x)
 {
     if (!exchange_is_waiting(x))

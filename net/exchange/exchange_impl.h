@@ -95,6 +95,8 @@ void exchange_session_fail(struct net_exchange *x, enum status st);
  * is_over runs. */
 bool exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
+/* Returns the step that all chunks have reached; -1: unknown. Under x->lock. */
+int64_t exchange_lowest_version(const struct net_exchange *x);
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
  * that signals are handled. Under x->lock. */
 bool exchange_is_waiting(const struct net_exchange *x);

@@ -28,19 +28,10 @@ struct step {
     char why[SEGMENT_WHY_BYTES];    /* why the gradients cannot be detached; "": no error */
 };
 
-static int64_t lowest_version(const struct net_exchange *x)
-{
-    int64_t lowest = INT64_MAX;
-    for (int i = 0; i < x->n_chunks; i++)
-        if (x->chunks[i].version < lowest)
-            lowest = x->chunks[i].version;
-    return lowest;
-}
-
 /* Discards all requests and versions. */
 static void forget_all(struct net_exchange *x)
 {
-    int64_t lowest = lowest_version(x);
+    int64_t lowest = exchange_lowest_version(x);
     if (lowest >= 0)
         x->reached = lowest;
     exchange_request_forget_all(x);
@@ -452,7 +443,7 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
         if (st == ST_OK)
             st = net_exchange_wait(x, 0, x->n_chunks, 0);
         pthread_mutex_lock(&x->lock);
-        lowest = lowest_version(x);
+        lowest = exchange_lowest_version(x);
         pthread_mutex_unlock(&x->lock);
         if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
             st = go_back(x, lowest, &redoes);

@@ -83,5 +83,8 @@ void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
         memcpy(out->reason, l->reason, sizeof out->reason);
     out->is_asked = lost >= 0 && x->session->link[lost].answers;
     out->is_said = x->logged_ns >= x->waits_ns;
+    bool is_in = x->session->state == SESSION_RUNNING || x->session->state == SESSION_ENDING;
+    out->step = is_in ? exchange_lowest_version(x) : -1;
+    out->generation = x->session->generation;
     pthread_mutex_unlock(&x->lock);
 }

@@ -20,6 +20,8 @@ struct net_exchange_wait {
                                        wait; empty: it is connected, or has not answered yet */
     bool is_asked;                  /* the reason is the text that the server sent */
     bool is_said; /* a log line within `ms` has named a server that cannot be reached */
+    int64_t step; /* step that all chunks have reached; -1: unknown, as between generations */
+    uint64_t generation;
 };
 
 /* Waits like net_exchange_wait, but only until one of the chunks i with skip[i] == 0 is ready.

@@ -1,6 +1,7 @@
 """Workers that join and leave while a job trains: some join online, some leave by SIGTERM, one
 returns late. Each sample of each pass is still read once (I6)."""
 # label: cluster waits
+import re
 import signal
 
 import ckpt_folder
@@ -90,6 +91,30 @@ class Elastic(harness.Test):
         job.ps[0].wait_line("resumes from step")
         joiner.wait(120)
         job.ps[0].wait(30)
+
+    def test_wait_for_dead_joiner_continues_while_another_joins(self):
+        """A joiner is killed and started again, as a new worker: the job still waits for the dead
+        one, and reports one wait, whose step has no line before it is made."""
+        job = self.start_job(1, 1, "--worker_timeout=12")
+        job.workers[0].wait_line("global step")
+        joiner = self.join(job, "a")
+        job.gate.open()
+        joiner.wait_line("training step")
+        joiner.kill()
+        first = job.workers[0]
+        first.wait_line(r"waiting for worker 1 \(")
+        second = self.join(job, "b")
+        first.wait_line(r"generation [\d.]+ from step \d+: 3 workers")
+        second.wait_line("joined as worker 2 of 3")
+        first.wait_line(r"generation [\d.]+ from step \d+: 2 workers")
+        second.wait(60)
+        self.end(job)
+        text = first.output()
+        waits = text[text.index("waiting for worker 1"):]
+        during, rest = re.split(r"generation [\d.]+ from step \d+: 2 workers", waits)
+        self.assertNotIn("is over", during)
+        self.assertEqual(len(re.findall("waiting for worker 1", waits)), 1, waits)
+        self.assertRegex(rest, r"the wait for worker 1.* is over after (9|1\d|[2-9]\d) s")
 
     def test_late_worker_admitted_again(self):
         """A killed worker returns after the job continued without it, and is admitted again."""

@@ -26,6 +26,7 @@ struct progress {
     _Atomic int64_t waited_ns; /* total time of waits for other programs that have ended */
     /* the log line of the job's last step is written; steps that are still in flight get no line */
     int said_last;
+    int64_t newest; /* number of the last step */
 
     pthread_mutex_t lock; /* guards the fields below; only progress_update changes `warm` */
     struct mark warm; /* end of the steps that the speed excludes; images = 0: not reached yet */
@@ -205,7 +206,11 @@ void progress_update(struct progress *p, const struct progress_point *at)
         return;
     }
     int last = at->global_step >= p->cfg.train_steps;
-    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0 && !is_due(p->line.ns))
+    /* A step that is made again after a change of generation waits for the same workers as before:
+     * a line would look as if training continued. */
+    bool is_due_now = at->local_step != p->newest && is_due(p->line.ns);
+    p->newest = at->local_step;
+    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0 && !is_due_now)
         return;
     p->said_last = last;
     log_line(p, at);
