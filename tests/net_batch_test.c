@@ -294,9 +294,9 @@ static void push_unanswered(struct rig *r, int n)
     net_exchange_flush(r->x);
 }
 
-/* At a server on this host, or near it, at most two chunks of 1 MB are in flight. An answer or
- * TAKEN from the server ends this state of a chunk. Chunks of a broken stream do not count any
- * more. */
+/* At a server on this host, or near it, at most two chunks of 1 MB are in flight. A chunk
+ * is no longer in flight when the server has sent an answer or TAKEN for it, or when its stream is
+ * broken. */
 static void check_window(int shared)
 {
     enum { N = 8, WINDOW = 2 };

@@ -71,8 +71,8 @@ static void left_process_frees_its_place(void **state)
         assert_int_equal(rival_judge(&m, SECOND, (1000 + ms) * MS, (1000 + ms) * MS), RIVAL_WAITS);
 }
 
-/* At the begin of a generation no member has a stream: the process of the previous generation has
- * precedence. */
+/* At the beginning of a generation no member has a stream: the process of the previous generation
+ * has precedence. */
 static void previous_process_has_precedence_between_generations(void **state)
 {
     const int64_t gone = 1000 * MS, late = gone + RIVAL_KNOWN_MS * MS;

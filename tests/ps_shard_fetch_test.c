@@ -28,7 +28,7 @@ struct source {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int left;  /* chunks that the server sends before it refuses or hangs */
-    int hangs; /* whether it is to hang (1), or hangs (2) */
+    int hangs; /* the server is to hang (1) or hangs now (2) */
     int asked[N_CHUNKS];
 };
 

@@ -552,7 +552,8 @@ static void missing_members_are_counted(void **state)
     act(&f, PIECE_PUSH, 2, 0, 0, NULL);
     f.now_ns = 2000;
     act(&f, PIECE_PUSH, 0, 1, 0, NULL);
-    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for over 1000 ns */
+    assert_int_equal(store_missing(f.store, 1000, missing, &step),
+                     0); /* none waits since before 1000 */
     assert_int_equal(store_missing(f.store, 2001, missing, &step), 2);
     assert_int_equal(step, 0);
     assert_int_equal(missing[0], 1);
@@ -560,7 +561,7 @@ static void missing_members_are_counted(void **state)
     assert_int_equal(missing[2], 1);
     memset(missing, 0, sizeof missing);
     f.now_ns = 5000;
-    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* time counts from the first push, as before */
+    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* the wait began with the chunk's first push */
     assert_int_equal(store_missing(f.store, 2000, missing, &step), 1);
     assert_true(missing[0] == 0 && missing[1] == 1 && missing[2] == 0);
     teardown(&f);

@@ -1,6 +1,6 @@
 /* tests/ps_turns_test.c - updates run on the cores in turn while members use all cores. Each core
- * has equally many turns, and only updates of large chunks have turns. There are none if a core is
- * free or cannot be used. */
+ * has equally many turns, and only updates of large chunks have turns. No update has a turn if a
+ * core is free or cannot be used. */
 #include "base/core_turns.h"
 #include "base/digest.h"
 #include "tests/check.h"

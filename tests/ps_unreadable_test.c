@@ -1,7 +1,7 @@
 /* tests/ps_unreadable_test.c - files of checkpoints that cannot be read at present (a stale NFS
  * handle, a failing disk, no descriptors, no memory). They are not damaged: no older checkpoint
  * replaces them, and nothing that belongs to them is removed or forgotten. The program replaces
- * these functions for our libraries (--wrap). */
+ * the functions that open, read and allocate for our libraries (--wrap). */
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"

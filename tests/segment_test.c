@@ -290,7 +290,7 @@ static void one_peer_writes_a_lent_segment(void **state)
     assert_false(only_reads(&name));
     wrong = name;
     wrong.nonce[3] ^= 1;
-    assert_false(may_write(&wrong)); /* this does not seal it */
+    assert_false(may_write(&wrong)); /* this attempt does not seal the file */
     assert_int_equal(segment_open_to_write(&name, &peer, why), ST_OK);
     memcpy((char *)segment_data(peer) + 400, "hello", 6);
     assert_string_equal((char *)segment_data(s) + 400, "hello");

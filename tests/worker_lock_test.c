@@ -113,7 +113,7 @@ static void other_users(void **unused)
     assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
 }
 
-static const char *raced_key; /* NULL: fchmod does nothing more than the system's */
+static const char *raced_key; /* NULL: fchmod only calls the system's function */
 static int raced;
 
 /* Replaces the C library's function: before a new file has its mode, another user acquires the

@@ -51,7 +51,7 @@ static void first_steps_are_left_out(void **state)
     assert_non_null(strstr(step(p, 1000, 2), " 100 images/s"));
     assert_non_null(strstr(step(p, 500, 3), " 200 images/s"));
     assert_non_null(strstr(step(p, 500, 4), " 200 images/s"));
-    fake_time_move(1000); /* until the parameters are on the host */
+    fake_time_move(1000); /* the copy of the parameters to the host */
     check_end(p, 4, 100, 2 * BATCH);
 }
 

@@ -77,8 +77,8 @@ static void test_chunks_are_pushed_after_their_download(void **state)
     }
 }
 
-/* A chunk of the largest layer is pushed when it has arrived and the one before it is pushed: the
- * worker does not wait for the next one. */
+/* A chunk of the largest layer is pushed when it has arrived and the chunk before it has been
+ * pushed: the worker does not wait for the next chunk. */
 static void test_chunks_are_pushed_one_by_one(void **state)
 {
     double pushed_us = 0;

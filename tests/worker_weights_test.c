@@ -479,7 +479,7 @@ static void test_bad_files_are_refused(void **state)
     memcpy(data + 232, &nan, 4);
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
     check_refused(NULL, ST_INVALID, "'fc.weight' has");
-    char longer[0x280 + 1]; /* its length begins like a pickle */
+    char longer[0x280 + 1]; /* the file begins with 0x80 0x02, like a pickle */
     snprintf(longer, sizeof longer, "%-640s",
              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
     put_tensors(longer, data, 4);
