@@ -261,6 +261,7 @@ static void speed_excludes_waits(void **state)
     progress_update(p, &at);
     capture_end();
     assert_true(progress_images_per_second(p, 300, &left_out) == 150);
+    assert_float_equal(progress_waited_seconds(p), 99.5 + 11, 1e-6);
     progress_destroy(p);
 }
 

@@ -167,12 +167,7 @@ static enum status report_result(struct worker *w, const struct trainer_result *
         .test_loss = (double)NAN,
         .validation = &w->validated,
     };
-    char after[64] = "";
-    if (r->warm_up_images > 0)
-        snprintf(after, sizeof after, " after the first %" PRId64, r->warm_up_images);
-    const char *unit = dataset_unit(w->train);
-    LOG_I("Training elapsed time: %f s (%" PRId64 " %s, %.0f %s/s%s)", r->elapsed_seconds,
-          r->images, unit, r->images_per_second, unit, after);
+    summary_log_elapsed(r, dataset_unit(w->train));
     const struct net_param *bad = trainer_bad_param(w->trainer);
     if (bad) {
         LOG_E(

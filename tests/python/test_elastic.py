@@ -115,6 +115,7 @@ class Elastic(harness.Test):
         self.assertNotIn("is over", during)
         self.assertEqual(len(re.findall("waiting for worker 1", waits)), 1, waits)
         self.assertRegex(rest, r"the wait for worker 1.* is over after (9|1\d|[2-9]\d) s")
+        self.assertRegex(text, r"Training elapsed time: .*/s, without \d+\.\d s of waits\)")
 
     def test_late_worker_admitted_again(self):
         """A killed worker returns after the job continued without it, and is admitted again."""

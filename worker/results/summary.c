@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "files/durable.h"
 #include "worker/results/predictions_text.h"
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,17 @@ enum status summary_digest(const float *flat, int64_t n, char hex[65])
     digest_sha256_hex(d, hex);
     digest_sha256_destroy(d);
     return ST_OK;
+}
+
+void summary_log_elapsed(const struct trainer_result *r, const char *unit)
+{
+    char after[64] = "", waits[64] = "";
+    if (r->warm_up_images > 0)
+        snprintf(after, sizeof after, " after the first %" PRId64, r->warm_up_images);
+    if (r->waited_seconds > 0)
+        snprintf(waits, sizeof waits, ", without %.1f s of waits", r->waited_seconds);
+    LOG_I("Training elapsed time: %f s (%" PRId64 " %s, %.0f %s/s%s%s)", r->elapsed_seconds,
+          r->images, unit, r->images_per_second, unit, after, waits);
 }
 
 /* Lists the device of each tower. NULL: no memory. */

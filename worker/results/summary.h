@@ -31,6 +31,8 @@ struct summary_inference {
 };
 enum status summary_write_inference(const char *path, const struct summary_inference *s);
 
+/* Logs the time of training, and its speed; unit: noun for samples, such as images. */
+void summary_log_elapsed(const struct trainer_result *r, const char *unit);
 /* Writes a JSON object and replaces the file atomically. */
 enum status summary_write(const char *path, const struct summary *s);
 enum status summary_digest(const float *flat, int64_t n, char hex[65]);

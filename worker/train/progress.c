@@ -79,6 +79,11 @@ double progress_images_per_second(const struct progress *p, int64_t images, int6
     return speed_since(p, from, images);
 }
 
+double progress_waited_seconds(const struct progress *p)
+{
+    return (double)atomic_load(&p->waited_ns) / 1e9;
+}
+
 /* Returns the fraction of the steps that are done. */
 static double share_done(const struct progress *p)
 {

@@ -43,6 +43,8 @@ void progress_wait(struct progress *p, const char *whom, int64_t ms);
  * images that do not count. It may be higher than warm_up_images, because a device reports several
  * steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
+/* Returns the time of the waits that do not count for that speed. */
+double progress_waited_seconds(const struct progress *p);
 
 /* Progress without a bar: a line is logged if PROGRESS_LINE_MS have passed since the last line. */
 struct progress_lines {

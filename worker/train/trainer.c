@@ -354,6 +354,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     }
     st = ST_OK;
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
+    t->result.waited_seconds = progress_waited_seconds(t->progress);
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
     /* the current step of a worker that leaves does not count */

@@ -12,6 +12,7 @@ struct trainer_result {
     int64_t local_steps, global_step;
     int64_t images;         /* number of samples read by this worker */
     double elapsed_seconds; /* duration of training, without the final evaluation */
+    double waited_seconds;  /* part of it that does not count for images_per_second */
     double images_per_second;
     /* number of images at the start that do not count for images_per_second (GPU) */
     int64_t warm_up_images;
