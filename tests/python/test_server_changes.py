@@ -89,7 +89,8 @@ class ServerChanges(generations.Test):
                                     r"move to it \(generation 1\.2, %d servers?\)" %
                                     (n_ps, n_ps + 1))
             job.ps[n_ps].wait_line(r" ps:%d generation 1\.2 from step" % n_ps)
-            self.assertGreaterEqual(int(m.group(1)), 9)
+            # worker 0 has contributed to step 9, for which it needed version 8 of all chunks
+            self.assertGreaterEqual(int(m.group(1)), 8)
             self.assertGreater(int(m.group(2)), 0)
             self.check(job)
             self.assertGreater(float(re.search(r"([\d.]+) MB of gradients received",
