@@ -29,12 +29,12 @@ class Elastic(harness.Test):
             job.start_worker(k, self.record("%d" % k))
         return job
 
-    def join(self, job, name):
+    def join(self, job, name, *flags):
         """Starts a worker with the address of ps 0 only; the job sends it the rest. Training is
         held back until the worker has joined."""
         joiner = job.join_worker("joiner-" + name, "--data_dir=" + self.data(), "--log_every=20",
                                  "--progress=lines", "--fault_push_delay_ms=15",
-                                 self.record("joiner-" + name))
+                                 self.record("joiner-" + name), *flags)
         joiner.wait_line("tower 0: CPU")
         return joiner
 
@@ -116,6 +116,20 @@ class Elastic(harness.Test):
         self.assertEqual(len(re.findall("waiting for worker 1", waits)), 1, waits)
         self.assertRegex(rest, r"the wait for worker 1.* is over after (9|1\d|[2-9]\d) s")
         self.assertRegex(text, r"Training elapsed time: .*/s, without \d+\.\d s of waits\)")
+
+    def test_killed_joiner_returns_by_number(self):
+        job = self.start_job(1)
+        job.workers[0].wait_line("global step")
+        joiner = self.join(job, "a")
+        job.gate.open()
+        joiner.wait_line("training step")
+        joiner.kill()
+        second = self.join(job, "b", "--task_index=1")
+        second.wait_line(r"joined as worker 1 of 2 at step [1-9]\d*")
+        second.wait(120)
+        self.end(job)
+        self.assertNotIn("3 workers", job.workers[0].output())
+        self.assertNotIn("1 worker,", job.workers[0].output())
 
     def test_late_worker_admitted_again(self):
         """A killed worker returns after the job continued without it, and is admitted again."""
