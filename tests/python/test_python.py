@@ -94,11 +94,11 @@ class Declared(unittest.TestCase):
                             ("--max_steps=5", "train_steps"), ("--tex=a", "text"),
                             ("--ps=a:1", "ps_hosts"), ("--momentum_factor=1", "momentum")):
             with self.assertRaisesRegex(weir.Invalid, "^unknown flag %s; did you mean --%s\\?; "
-                                        r"weir.flags\(own=" % (flag.split("=")[0], meant)):
+                                        r".* in weir.flags\(own=" % (flag.split("=")[0], meant)):
                 weir.flags(["--seed=3", flag], own=["text"])
         with self.assertRaisesRegex(weir.Invalid, "^unknown flag --zebra; unknown flag --lion; "):
             weir.flags(["--zebra", "--lion=1"])
-        with self.assertRaisesRegex(weir.Invalid, "^unknown flag --num_classes; weir.flags"):
+        with self.assertRaisesRegex(weir.Invalid, "^unknown flag --num_classes; .* weir.flags"):
             weir.flags(["--num_classes=10"])
         with weir.Member() as m, self.assertRaisesRegex(
                 weir.Invalid, "no setting 'lr'; did you mean 'learning_rate'\\?;"):
