@@ -26,12 +26,6 @@ static uint64_t below(uint64_t n)
     return rng_below(rng_key(3, RNG_TEST, 0), drawn++, n);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0);
-    return (x > y) - (x < y);
-}
-
 static struct bucket *create(const struct bucket_config *limits)
 {
     struct bucket_config c = *limits;
@@ -44,7 +38,7 @@ static struct bucket *create(const struct bucket_config *limits)
     assert_int_equal(bucket_create(&c, &b), ST_OK);
     for (size_t i = 0; i < N_KEYS; i++)
         keys[i] = rng_mix(i);
-    qsort(keys, N_KEYS, sizeof *keys, compare_keys);
+    qsort(keys, N_KEYS, sizeof *keys, row_table_compare_keys);
     memset(versions, 0, sizeof versions);
     return b;
 }

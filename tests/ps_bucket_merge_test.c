@@ -25,12 +25,6 @@ struct contribution {
 
 static uint64_t keys[N_KEYS]; /* ascending */
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0);
-    return (x > y) - (x < y);
-}
-
 static struct bucket *create(enum optim_rows_kind kind, float clip_value)
 {
     struct bucket_config c = {.dim = DIM,
@@ -46,7 +40,7 @@ static struct bucket *create(enum optim_rows_kind kind, float clip_value)
     assert_int_equal(bucket_create(&c, &b), ST_OK);
     for (size_t i = 0; i < N_KEYS; i++)
         keys[i] = rng_mix(i);
-    qsort(keys, N_KEYS, sizeof *keys, compare_keys);
+    qsort(keys, N_KEYS, sizeof *keys, row_table_compare_keys);
     return b;
 }
 

@@ -17,12 +17,6 @@ static uint64_t below(uint64_t n)
     return rng_below(rng_key(2, RNG_TEST, 0), drawn++, n);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0);
-    return (x > y) - (x < y);
-}
-
 static struct bucket *create(bool keeps_previous)
 {
     struct bucket_config c = {.dim = DIM,
@@ -38,7 +32,7 @@ static struct bucket *create(bool keeps_previous)
     for (size_t i = 0; i < N_KEYS; i++)
         keys[i] = i == 0 ? 0 : rng_mix(i);
     keys[1] = UINT64_MAX;
-    qsort(keys, N_KEYS, sizeof *keys, compare_keys);
+    qsort(keys, N_KEYS, sizeof *keys, row_table_compare_keys);
     return b;
 }
 

@@ -172,18 +172,12 @@ enum status bucket_read(const struct bucket *b, uint64_t version, const void *ke
     return ST_OK;
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0);
-    return (x > y) - (x < y);
-}
-
 /* Sorts keys, and removes repeated keys and those of absent rows. Returns the number of keys. */
 static size_t keep_present(const struct bucket *b, uint64_t version, uint64_t *keys, size_t n)
 {
     size_t n_unique = 0, kept = 0;
     struct row *rows[READ_BLOCK];
-    qsort(keys, n, sizeof *keys, compare_keys);
+    qsort(keys, n, sizeof *keys, row_table_compare_keys);
     for (size_t i = 0; i < n; i++)
         if (i == 0 || keys[i] != keys[i - 1])
             keys[n_unique++] = keys[i];

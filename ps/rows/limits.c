@@ -56,15 +56,7 @@ static struct changes count_changes(const struct bucket *b, const struct limits_
 
 static bool has_key(const struct limits_step *s, uint64_t key)
 {
-    size_t at = 0, end = s->n;
-    while (at < end) {
-        size_t middle = at + (end - at) / 2;
-        if (s->keys[middle] < key)
-            at = middle + 1;
-        else
-            end = middle;
-    }
-    return at < s->n && s->keys[at] == key;
+    return bsearch(&key, s->keys, s->n, sizeof *s->keys, row_table_compare_keys) != NULL;
 }
 
 static void collect(struct row_table *t, const struct limits_step *s, bool is_pending,

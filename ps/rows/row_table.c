@@ -14,6 +14,12 @@ enum {
     AHEAD = 512, /* bytes of a row that a search requests; hardware fetches the rest in sequence */
 };
 
+int row_table_compare_keys(const void *a, const void *b)
+{
+    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0); /* a row begins with its key */
+    return (x > y) - (x < y);
+}
+
 static struct row *row_at(const struct row_table *t, uint32_t number)
 {
     size_t in_slab = number & ((1u << t->slab_shift) - 1);

@@ -40,6 +40,9 @@ static inline uint64_t row_key_at(const void *keys, size_t i)
     return key;
 }
 
+/* Compares two keys, or the keys of two rows, for qsort and bsearch. */
+int row_table_compare_keys(const void *a, const void *b);
+
 /* Creates an empty table; each row has `data_bytes` besides key and step. */
 enum status row_table_create(size_t data_bytes, struct row_table *out);
 void row_table_destroy(struct row_table *t);

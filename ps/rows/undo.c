@@ -112,12 +112,6 @@ void undo_cancel(struct undo *u)
     u->open = NULL;
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    uint64_t x = row_key_at(a, 0), y = row_key_at(b, 0); /* a row begins with its key */
-    return (x > y) - (x < y);
-}
-
 /* Removes the records of rows that have an older record since version `needed`. */
 static void drop_repeated(const struct undo *u, struct undo_log *log, uint64_t needed)
 {
@@ -194,7 +188,7 @@ void undo_end(struct undo *u, uint64_t version, const uint64_t *needed, int n_ne
     if (!log)
         return;
     if (!log->is_sorted)
-        qsort(log->records, log->n, u->row_bytes, compare_keys);
+        qsort(log->records, log->n, u->row_bytes, row_table_compare_keys);
     log->from = version - 1;
     log->to = version;
     log->older = u->newest;
