@@ -3,6 +3,7 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "libweir/changes.h"
+#include "libweir/steps.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

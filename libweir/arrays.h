@@ -15,9 +15,6 @@ enum status weir_arrays_make_gradients(struct weir *w);
 /* Writes the initial values of all parameters of the handle w. */
 enum status weir_arrays_write_first(void *w, float *values);
 void weir_arrays_free(struct weir *w);
-/* Returns true if the parameter's values of this step or a later one have arrived; does not
- * wait. */
-bool weir_steps_is_here(struct weir *w, int param, int64_t step);
 /* Notes in errors.c that this thread enters, or leaves, a program's function for initial values. */
 void weir_errors_enter_first(bool enters);
 

@@ -1,7 +1,7 @@
 /* libweir/events.c - events for a program that polls; see weir.h. The descriptor is an eventfd; the
  * exchange signals it, too. weir_next_event first empties it, then looks for an event. If it finds
  * one, it fills the eventfd again, since there may be more. */
-#include "libweir/weir_impl.h"
+#include "libweir/steps.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * checkpoints store them. The factor of a step is sent with each contribution to the step. */
 #include "libweir/rates.h"
 #include "base/log.h"
+#include "libweir/steps.h"
 #include "net/wire/job_rates.h"
 
 static int refuse_factor(struct weir *w, const char *name, double factor)

@@ -9,8 +9,5 @@ int weir_rates_refuse_statistic(struct weir *w, int param);
 enum status weir_rates_check(const struct weir *w);
 /* Sets the factor of the learning rate to 1 at the beginning of a step. */
 void weir_rates_begin_step(const struct weir *w);
-/* Enters the call of a public function within a step (steps.c). After OK the caller must call
- * weir_steps_exit. */
-int weir_steps_enter_call(struct weir *w, struct within *in);
 
 #endif

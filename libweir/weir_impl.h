@@ -3,7 +3,7 @@
  *   settings.c  the settings of weir_set, and the job that follows from them
  *   params.c    names and chunks of the parameters; arrays.c: their arrays; rates.c: their factors
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
- *   steps.c     weir_next, _push, _wait
+ *   steps.c     weir_next, _wait; pushes.c: _push, _pull
  *   events.c    the descriptor and the events
  *   errors.c    error codes, error texts, the log
  *   weir.c      open, close, leaving
@@ -133,18 +133,5 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes);
 /* Waits in STARTING until the start ends (begin.c). Returns OK, AGAIN, LEFT, or an error. */
 int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_begin_end_starter(struct weir *w);
-/* steps.c: returns the deadline (clock.h) of this timeout; -1: no timeout. */
-int64_t weir_steps_deadline(int timeout_ms);
-/* A call within a step. If _enter returns 0, there is no step; otherwise call _exit. */
-struct within {
-    int64_t step;
-    int invalid;
-};
-int weir_steps_enter(struct weir *w, struct within *in);
-void weir_steps_exit(struct weir *w);
-/* Returns OK if the parameter's values are here, else AGAIN or the code of a wait. */
-int weir_steps_param_ready(struct weir *w, int param, int64_t step);
-/* Returns OK if the generation and the handle continue, else the code of a wait. */
-int weir_steps_check(struct weir *w);
 
 #endif
