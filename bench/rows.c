@@ -134,7 +134,7 @@ static void fill(struct table *t)
         double start = cpu_seconds();
         for (int i = 0; i < N_BUCKETS; i++) {
             struct merge_input in = input_of(k, i);
-            check(merge_run(t->merge[i], t->bucket[i], 0, &in, 1), "fill");
+            check(merge_run(t->merge[i], t->bucket[i], 0, &in, 1, 1), "fill");
         }
         seconds += cpu_seconds() - start;
     }
@@ -148,7 +148,7 @@ static double push(struct table *t)
     for (int i = 0; i < N_BUCKETS; i++) {
         struct merge_input in = input_of(&t->keys[0], i), last = input_of(&t->keys[1], i);
         check(merge_keep(t->merge[i], 0, &in), "push");
-        check(merge_run(t->merge[i], t->bucket[i], 1, &last, 0.5f), "push");
+        check(merge_run(t->merge[i], t->bucket[i], 1, &last, 0.5f, 1), "push");
     }
     return cpu_seconds() - start;
 }

@@ -121,7 +121,7 @@ static void run_row_optimizer(const struct form *f, struct work *w, int k)
     cfg.l1 = 0.2f;
     memcpy(w->row_slots[k], w->slots[0], DIM * sizeof(float));
     memcpy(w->row_slots[k] + DIM, w->slots[0], DIM * sizeof(float));
-    f->optim_rows_begin(&cfg, 7, &w->row_step[k]);
+    f->optim_rows_begin(&cfg, 7, 1, &w->row_step[k]);
     f->optim_rows_run(&w->row_step[k], &(struct optim_run){.n = DIM,
                                                            .sum = w->sum,
                                                            .weight = 0.75f,

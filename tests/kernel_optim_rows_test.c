@@ -121,7 +121,7 @@ static void check(const struct optim_rows_config *c, size_t dim)
                 g[i] =
                     fmax(fmin(g[i], (double)c->common.clip_value), -(double)c->common.clip_value);
         }
-        optim_rows_begin(c, versions[s], &step);
+        optim_rows_begin(c, versions[s], 1, &step);
         optim_rows_run(&step, &(struct optim_run){.n = dim,
                                                   .sum = last,
                                                   .weight = 0.75f,
@@ -167,7 +167,7 @@ static void test_ftrl_sets_small_sums_to_zero(void **state)
     float p[2] = {0}, slots[4] = {0}, g[2] = {0.5f, -2.0f};
     optim_rows_defaults(OPTIM_ROWS_FTRL, &c);
     c.l1 = 1;
-    optim_rows_begin(&c, 1, &step);
+    optim_rows_begin(&c, 1, 1, &step);
     optim_rows_run(&step, &(struct optim_run){.n = 2,
                                               .sum = g,
                                               .weight = 1,
@@ -191,7 +191,7 @@ static void test_sum_inside_has_the_same_bits(void **state)
         struct optim_rows_step step;
         float p[2][DIM], slots[2][2 * DIM] = {{0}}, sum[DIM], last[DIM], whole[DIM];
         optim_rows_defaults((enum optim_rows_kind)kind, &c);
-        optim_rows_begin(&c, 3, &step);
+        optim_rows_begin(&c, 3, 1, &step);
         for (size_t i = 0; i < DIM; i++) {
             p[0][i] = p[1][i] = number(1, i);
             sum[i] = number(2, i);
@@ -211,6 +211,22 @@ static void test_sum_inside_has_the_same_bits(void **state)
                                                       .new_ = p[k]});
         assert_memory_equal(p[0], p[1], sizeof p[0]);
         assert_memory_equal(slots[0], slots[1], sizeof slots[0]);
+    }
+}
+
+/* A factor of 1/2 has the bits of half the learning rate. */
+static void test_a_factor_multiplies_the_learning_rate(void **state)
+{
+    for (int kind = 0; kind < OPTIM_ROWS_FTRL; kind++) {
+        struct optim_rows_config c;
+        struct optim_rows_step half, halved, whole;
+        optim_rows_defaults((enum optim_rows_kind)kind, &c);
+        optim_rows_begin(&c, 3, 1, &whole);
+        optim_rows_begin(&c, 3, 0.5f, &half);
+        c.common.learning_rate /= 2;
+        optim_rows_begin(&c, 3, 1, &halved);
+        assert_true(half.common.rate == halved.common.rate);
+        assert_true(half.common.rate < whole.common.rate);
     }
 }
 
@@ -250,6 +266,6 @@ static void test_config_refuses_settings_that_need_all_rows(void **state)
 int main(void)
 {
     return RUN_TESTS(test_updates_match_the_formulas, test_ftrl_sets_small_sums_to_zero,
-                     test_sum_inside_has_the_same_bits,
+                     test_sum_inside_has_the_same_bits, test_a_factor_multiplies_the_learning_rate,
                      test_config_refuses_settings_that_need_all_rows);
 }

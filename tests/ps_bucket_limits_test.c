@@ -135,7 +135,7 @@ static bool make_version(struct bucket *b, struct merge *m, uint64_t n, uint64_t
         }
     bool is_made = expect(&b->config, b->version + 1, has_gradient, gradients, &needed);
     uint64_t version = b->version;
-    enum status st = merge_run(m, b, 0, &in, 1);
+    enum status st = merge_run(m, b, 0, &in, 1, 1);
     assert_int_equal(st, is_made ? ST_OK : ST_RANGE);
     assert_int_equal(b->version, version + is_made);
     if (!is_made)

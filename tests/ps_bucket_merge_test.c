@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "ps/rows/merge.h"
 #include "tests/check.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { DIM = 5, N_KEYS = 400, MEMBERS = 4, MANY = 33, STEPS = 6 };
@@ -80,7 +81,7 @@ static void expect(const struct bucket *b, const struct contribution *all, const
 {
     struct optim_rows_step step;
     uint64_t version = b->version + 1;
-    optim_rows_begin(&b->config.optimizer, version, &step);
+    optim_rows_begin(&b->config.optimizer, version, 1, &step);
     for (size_t i = 0; i < N_KEYS; i++) {
         struct expected *row = &rows[i];
         float sum[DIM];
@@ -138,7 +139,7 @@ static void arrive(struct merge *m, struct bucket *b, const struct contribution 
         assert_int_equal(merge_keep(m, order[k], &in), ST_OK);
     }
     struct merge_input last = input_of(&all[order[n - 1]]);
-    assert_int_equal(merge_run(m, b, order[n - 1], &last, scale), ST_OK);
+    assert_int_equal(merge_run(m, b, order[n - 1], &last, scale, 1), ST_OK);
 }
 
 /* Sets order to permutation number `p` of n numbers. */
@@ -282,7 +283,7 @@ static void test_single_contributions_make_versions(void **state)
         assert_int_equal(bucket_read(b, b->version, keys, N_KEYS, before[0]), ST_OK);
         expect(b, &c, &first, 1, 0.5f, rows);
         struct merge_input in = input_of(&c);
-        assert_int_equal(merge_run(m, b, rank, &in, 0.5f), ST_OK);
+        assert_int_equal(merge_run(m, b, rank, &in, 0.5f, 1), ST_OK);
         assert_true(is_equal(b, rows));
         assert_int_equal(bucket_read(b, s, keys, N_KEYS, now[0]), ST_OK);
         assert_memory_equal(now, before, sizeof now);
@@ -290,10 +291,37 @@ static void test_single_contributions_make_versions(void **state)
     /* memory for the pass is kept, and does not grow */
     size_t bytes = merge_bytes(m);
     struct merge_input in = input_of(&c);
-    assert_int_equal(merge_run(m, b, 0, &in, 0.5f), ST_OK);
+    assert_int_equal(merge_run(m, b, 0, &in, 0.5f, 1), ST_OK);
     assert_int_equal(merge_bytes(m), bytes);
     merge_destroy(m);
     bucket_destroy(b);
+}
+
+static void test_the_factor_of_the_learning_rate_reaches_rows(void **state)
+{
+    static struct contribution c;
+    static float rows[3][N_KEYS * DIM], initial[N_KEYS * DIM];
+    static const float rates[3] = {1, 0.5f, 0};
+    bool changed = false;
+    for (int k = 0; k < 3; k++) {
+        struct bucket *b = create(OPTIM_ROWS_SGD, 0);
+        struct merge *m = NULL;
+        fill(&c, 1, 0, 100);
+        struct merge_input in = input_of(&c);
+        assert_int_equal(merge_create(1, DIM, &m), ST_OK);
+        assert_int_equal(bucket_read(b, 0, keys, N_KEYS, initial), ST_OK);
+        assert_int_equal(merge_run(m, b, 0, &in, 1, rates[k]), ST_OK);
+        assert_int_equal(bucket_read(b, 1, keys, N_KEYS, rows[k]), ST_OK);
+        merge_destroy(m);
+        bucket_destroy(b);
+    }
+    assert_memory_equal(rows[2], initial, sizeof initial);
+    for (size_t i = 0; i < N_KEYS * DIM; i++) {
+        float whole = rows[0][i] - initial[i], half = rows[1][i] - initial[i];
+        assert_true(fabsf(2 * half - whole) <= 1e-5f * (1 + fabsf(whole)));
+        changed |= whole != 0;
+    }
+    assert_true(changed);
 }
 
 int main(void)
@@ -301,5 +329,5 @@ int main(void)
     return RUN_TESTS(
         test_all_orders_of_arrival_lead_to_the_same_bits, test_many_members_are_added_in_rank_order,
         test_contribution_of_weight_0_changes_no_row, test_repeated_copy_replaces_the_first,
-        test_single_contributions_make_versions);
+        test_single_contributions_make_versions, test_the_factor_of_the_learning_rate_reaches_rows);
 }

@@ -79,12 +79,13 @@ size_t optim_rows_slots(enum optim_rows_kind kind, size_t dim)
     return kind == OPTIM_ROWS_ROWWISE_ADAGRAD ? 1 : arrays[kind] * dim;
 }
 
-void optim_rows_begin(const struct optim_rows_config *cfg, uint64_t version,
+void optim_rows_begin(const struct optim_rows_config *cfg, uint64_t version, float factor,
                       struct optim_rows_step *out)
 {
+    const struct optim_factors factors = {.rate = factor, .decay = 1};
     *out = (struct optim_rows_step){
         .kind = cfg->kind, .beta = cfg->ftrl_beta, .l1 = cfg->l1, .l2 = cfg->l2};
-    optim_begin(&cfg->common, version, &out->common);
+    optim_begin_scaled(&cfg->common, version, 0, &factors, &out->common);
     if (cfg->kind == OPTIM_ROWS_ADAM)
         out->common.epsilon *= out->common.root;
 }

@@ -47,8 +47,9 @@ struct optim_rows_step { /* scalars of one update, for optim_rows_run only */
     struct optim_step common;
     float beta, l1, l2;
 };
-/* Fills *out for the update that makes version `version`, from 1. */
-void optim_rows_begin(const struct optim_rows_config *cfg, uint64_t version,
+/* Fills *out for the update that makes version `version`, from 1. The learning rate is multiplied
+ * by `factor`, which must be 1 for ftrl. */
+void optim_rows_begin(const struct optim_rows_config *cfg, uint64_t version, float factor,
                       struct optim_rows_step *out);
 /* Updates one row of run->n elements, at most OPTIM_ROWS_MAX_DIM. The gradient is that of
  * struct optim_run, limited by clip_value. `slots` has the floats of the row (optim_rows_slots),

@@ -85,23 +85,42 @@ void merge_destroy(struct merge *m)
     free(m);
 }
 
-enum status merge_keep(struct merge *m, int rank, const struct merge_input *in)
+enum status merge_room(struct merge *m, int rank, size_t n, uint64_t **keys, float **gradients)
 {
     struct kept *k = &m->kept[rank];
-    size_t key_bytes = in->n * sizeof(uint64_t), bytes = in->n * m->dim * sizeof(float) + key_bytes;
-    if (bytes > k->bytes) {
-        char *memory = realloc(k->memory, bytes + bytes / 4);
+    size_t bytes = n * (sizeof(uint64_t) + m->dim * sizeof(float));
+    k->input = (struct merge_input){0};
+    if (bytes > k->bytes || !k->memory) {
+        char *memory = malloc(bytes + bytes / 4 + 1);
         if (!memory)
             return ST_NOMEM;
+        free(k->memory);
         k->memory = memory;
         k->bytes = bytes + bytes / 4;
     }
-    if (bytes > 0) {
-        memcpy(k->memory, in->keys, key_bytes);
-        memcpy(k->memory + key_bytes, in->gradients, bytes - key_bytes);
-    }
-    k->input = (struct merge_input){in->n, in->weight, k->memory, k->memory + key_bytes};
+    *keys = (uint64_t *)(void *)k->memory;
+    *gradients = (float *)(void *)(*keys + n);
     return ST_OK;
+}
+
+void merge_set(struct merge *m, int rank, size_t n, float weight)
+{
+    struct kept *k = &m->kept[rank];
+    k->input = (struct merge_input){n, weight, k->memory, k->memory + n * sizeof(uint64_t)};
+}
+
+enum status merge_keep(struct merge *m, int rank, const struct merge_input *in)
+{
+    uint64_t *keys;
+    float *gradients;
+    enum status st = merge_room(m, rank, in->n, &keys, &gradients);
+    if (st == ST_OK && in->n > 0) {
+        memcpy(keys, in->keys, in->n * sizeof *keys);
+        memcpy(gradients, in->gradients, in->n * m->dim * sizeof *gradients);
+    }
+    if (st == ST_OK)
+        merge_set(m, rank, in->n, in->weight);
+    return st;
 }
 
 void merge_clear(struct merge *m)
@@ -228,7 +247,7 @@ static size_t choose_inputs(struct merge *m, int rank, const struct merge_input 
 }
 
 enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
-                      float scale)
+                      float scale, float rate)
 {
     enum status st = ST_OK;
     struct optim_rows_step step;
@@ -238,7 +257,7 @@ enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct 
     st = limits_begin(b, &limits);
     m->needed_rows = limits.needed_rows;
     TRY(st);
-    optim_rows_begin(&b->config.optimizer, b->version + 1, &step);
+    optim_rows_begin(&b->config.optimizer, b->version + 1, rate, &step);
     for (size_t i = 0; i < limits.n; i++) {
         struct row *row = limits_row(b, &limits, i);
         if (row)

@@ -21,6 +21,11 @@ struct merge;
 enum status merge_create(int n_members, int dim, struct merge **out);
 void merge_destroy(struct merge *m); /* NULL is fine. */
 
+/* Provides memory for n keys and n * dim floats of a contribution, which the caller fills and
+ * checks. Forgets an earlier contribution of the rank. */
+enum status merge_room(struct merge *m, int rank, size_t n, uint64_t **keys, float **gradients);
+/* Keeps the contribution that lies in the memory of the last call of merge_room. */
+void merge_set(struct merge *m, int rank, size_t n, float weight);
 /* Copies the contribution of the member `rank`; a second one of the same rank replaces the first.
  */
 enum status merge_keep(struct merge *m, int rank, const struct merge_input *in);
@@ -28,9 +33,9 @@ enum status merge_keep(struct merge *m, int rank, const struct merge_input *in);
 void merge_clear(struct merge *m);
 /* Makes the next version of the bucket from the copies and the contribution of `rank`, which is
  * read in place, and forgets the copies. If the call fails, the copies stay. The gradient of a row
- * is its sum times `scale`. */
+ * is its sum times `scale`. rate: factor of the learning rate (optim_rows_begin). */
 enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
-                      float scale);
+                      float scale, float rate);
 /* Returns the rows that the step needs which merge_run refused with ST_RANGE (for limits_text). */
 uint64_t merge_needed_rows(const struct merge *m);
 /* Returns the bytes that the copies and the pass have allocated. */
