@@ -8,6 +8,7 @@
  *   outer.c        versions that wait for other regions
  *   answers.c      owed answers, and the members that others wait for
  *   samples.c      the samples that members read next, if a server assigns them
+ *   chunk_rows.c   the chunk that is a bucket of a table
  *   handover.c     the end of a store, and the start of the next one from it
  *   snapshot.c     one version of every chunk, for checkpoints
  *   store.c        creation, and questions about all chunks
@@ -18,6 +19,7 @@
 #ifndef PS_STORE_CHUNK_STATE_H
 #define PS_STORE_CHUNK_STATE_H
 #include "ps/store/aggregate.h"
+#include "ps/store/chunk_rows.h"
 #include "ps/store/chunk_update.h"
 #include "ps/store/consistency.h"
 #include "ps/store/norm.h"
@@ -45,9 +47,10 @@ struct chunk_state {
     size_t n_slots; /* slots per element: job_n_slots, or 0 */
     /* format of versions sent to members; a format with blocks carries changes */
     enum dtype version_dtype;
-    const struct net_param *param; /* first parameter */
+    const struct net_param *param; /* first parameter; NULL: the chunk is a bucket */
     int n_params;                  /* parameters of which the chunk has elements */
     pthread_mutex_t lock;          /* guards all fields below */
+    struct chunk_rows *rows;       /* a bucket; NULL: the chunk has parameters */
     int64_t version;               /* number of the present version; -1 before the first */
     /* Versions, each with n_slots * n floats of slots. The slots' buffer is overwritten for a later
      * version unless a reader holds a second reference. The previous version has slots in lockstep

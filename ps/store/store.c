@@ -38,39 +38,47 @@ static enum status check_memory(const struct store_config *cfg, int *n_owned)
     return ST_RANGE;
 }
 
-static enum status chunk_state_init(struct store *s, struct chunk_state *c, int chunk)
+/* Sets the fields of a chunk that has parameters. */
+static enum status init_dense(struct store *s, struct chunk_state *c)
 {
-    const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
+    const struct net_chunk *spec = &s->cfg.chunks->chunks[c->chunk];
     size_t n_slots = (size_t)job_n_slots(&s->job);
-    *c = (struct chunk_state){.chunk = chunk,
-                              .shelf = s->shelf_of[chunk],
-                              .version = -1,
-                              .rate = 1,
-                              .not_finite = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
-    c->n_params = lacking_n_params(s->cfg.chunks, chunk);
+    c->n_params = lacking_n_params(s->cfg.chunks, c->chunk);
     if (c->param->rule == PARAM_AVERAGE)
         n_slots = 0;
-    pthread_mutex_init(&c->lock, NULL);
-    c->waiters = calloc((size_t)s->n_members, sizeof *c->waiters);
     c->n_slots = n_slots;
     if (n_slots > 0 && buf_create(n_slots * c->n * sizeof(float), &c->present.slots) == ST_OK)
         memset(c->present.slots->data, 0, c->present.slots->bytes);
-    if (!c->waiters || (n_slots > 0 && !c->present.slots))
+    if (n_slots > 0 && !c->present.slots)
         return ST_NOMEM;
-    for (int m = 0; m < s->n_members; m++)
-        c->waiters[m].counted_step = c->waiters[m].base_version = -1;
-    int wanted = job_aggregate(&s->job);
     c->sum.n = c->n;
     c->sum.n_params = c->n_params;
-    c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
-    c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
     /* an overflow of the sum is found when the norm is checked */
     c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED;
     return aggregate_init(&c->sum, s->pool, c->shelf);
+}
+
+static enum status chunk_state_init(struct store *s, struct chunk_state *c, int chunk)
+{
+    int wanted = job_aggregate(&s->job);
+    *c = (struct chunk_state){.chunk = chunk,
+                              .shelf = s->shelf_of[chunk],
+                              .version = -1,
+                              .rate = 1,
+                              .not_finite = SIZE_MAX};
+    pthread_mutex_init(&c->lock, NULL);
+    c->waiters = calloc((size_t)s->n_members, sizeof *c->waiters);
+    if (!c->waiters)
+        return ST_NOMEM;
+    for (int m = 0; m < s->n_members; m++)
+        c->waiters[m].counted_step = c->waiters[m].base_version = -1;
+    c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
+    c->version_dtype = chunks_dtype(s->cfg.chunks, chunk, s->job.version_dtype);
+    return chunk < s->cfg.chunks->n_dense ? init_dense(s, c) : chunk_rows_create(s, c);
 }
 
 /* Creates the samples, which belong to the model's first chunk. In lockstep, or if the job has no
@@ -82,9 +90,12 @@ static enum status make_samples(struct store *s)
     return ps_samples_create(s->n_members, s->job.batch, s->cfg.position, &s->samples);
 }
 
-/* Returns the distance in bytes between two places of a chunk in the segment. */
+/* Returns the distance in bytes between two places of a chunk in the segment; 0: a bucket, which
+ * has none. */
 static size_t place_bytes(const struct store *s, const struct chunk_state *c)
 {
+    if (c->rows)
+        return 0;
     return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
@@ -109,7 +120,8 @@ static void share_versions(struct store *s)
     for (int i = 0; i < s->n_owned; i++) {
         size_t stride = place_bytes(s, &s->owned[i]);
         int shelf = s->owned[i].version_dtype == DTYPE_F32 ? i : s->n_owned + i;
-        ps_pool_share(s->pool, shelf, s->segment, at, stride, n_places);
+        if (stride > 0)
+            ps_pool_share(s->pool, shelf, s->segment, at, stride, n_places);
         at += stride * (size_t)n_places;
     }
 }
@@ -174,6 +186,8 @@ void store_empty_chunk(const struct store *s, struct chunk_state *c)
 {
     aggregate_free(&c->sum);
     version_drop_all(c);
+    if (c->rows)
+        chunk_rows_empty(s, c->rows);
     for (int m = 0; c->waiters && m < s->n_members; m++) {
         buf_unref(c->waiters[m].base);
         c->waiters[m].base = NULL;
@@ -188,6 +202,7 @@ void store_destroy(struct store *s)
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         store_empty_chunk(s, c);
+        chunk_rows_destroy(s, c->rows);
         free(c->waiters);
         pthread_mutex_destroy(&c->lock);
     }
