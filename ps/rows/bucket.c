@@ -115,8 +115,7 @@ bool bucket_is_expired(const struct bucket_config *config, uint64_t step, uint64
            step < version - config->evict_after;
 }
 
-/* Finds entries of one of the two tables. */
-static enum status find_entries(const struct bucket *b, bool is_pending, uint64_t version,
+enum status bucket_find_entries(const struct bucket *b, bool is_pending, uint64_t version,
                                 const void *keys, size_t n, struct row **rows)
 {
     if (!bucket_is_readable(b, version))
@@ -134,7 +133,7 @@ static enum status find_entries(const struct bucket *b, bool is_pending, uint64_
 enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
                         struct row **rows)
 {
-    return find_entries(b, false, version, keys, n, rows);
+    return bucket_find_entries(b, false, version, keys, n, rows);
 }
 
 enum status bucket_find_pending(const struct bucket *b, uint64_t version, const void *keys,
@@ -145,7 +144,8 @@ enum status bucket_find_pending(const struct bucket *b, uint64_t version, const 
         return ST_NOT_FOUND;
     for (size_t first = 0; first < n; first += READ_BLOCK) {
         size_t count = n - first < READ_BLOCK ? n - first : READ_BLOCK;
-        find_entries(b, true, version, (const char *)keys + first * sizeof(uint64_t), count, rows);
+        bucket_find_entries(b, true, version, (const char *)keys + first * sizeof(uint64_t), count,
+                            rows);
         for (size_t i = 0; i < count; i++)
             counts[first + i] = rows[i] ? bucket_pending_count(rows[i]) : 0;
     }

@@ -60,6 +60,9 @@ const char *bucket_check_keys(const struct bucket *b, const void *keys, size_t n
  * and are valid until the next change. keys: ascending, of any alignment. */
 enum status bucket_find(const struct bucket *b, uint64_t version, const void *keys, size_t n,
                         struct row **rows);
+/* Does the same for the rows or for the pending entries. */
+enum status bucket_find_entries(const struct bucket *b, bool is_pending, uint64_t version,
+                                const void *keys, size_t n, struct row **rows);
 /* Sets values (n * dim) to the rows of the keys in a readable version. keys: ascending, of any
  * alignment. ST_NOT_FOUND: the version is not readable. */
 enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
@@ -85,6 +88,10 @@ enum status bucket_hold(struct bucket *b, uint64_t version);
 void bucket_release(struct bucket *b, uint64_t version);
 /* Returns the oldest readable version. */
 uint64_t bucket_oldest(const struct bucket *b);
+
+/* Makes a readable version the present one, and forgets all later versions. ST_NOT_FOUND: it is not
+ * readable; ST_BUSY: a later version is held. */
+enum status bucket_rewind(struct bucket *b, uint64_t version);
 
 /* Begins a new version: allocates memory for n_changes changed or removed rows, and for n_new new
  * ones. Then each key changes at most once, and bucket_end makes the version. */

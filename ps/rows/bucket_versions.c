@@ -64,6 +64,22 @@ uint64_t bucket_oldest(const struct bucket *b)
     return needed_versions(b, b->version, needed) > 0 ? needed[0] : b->version;
 }
 
+enum status bucket_rewind(struct bucket *b, uint64_t version)
+{
+    enum status st = ST_OK;
+    if (!bucket_is_readable(b, version))
+        return ST_NOT_FOUND;
+    if (b->n_holds > 0 && b->holds[b->n_holds - 1] > version)
+        return ST_BUSY;
+    TRY(row_table_reserve(&b->rows, undo_keys(&b->undo, version, NULL)));
+    TRY(row_table_reserve(&b->pending, undo_keys(&b->undo_pending, version, NULL)));
+    undo_rewind(&b->undo, version, &b->rows);
+    undo_rewind(&b->undo_pending, version, &b->pending);
+    b->version = b->first = version;
+done:
+    return st;
+}
+
 static bool has_older(const struct bucket *b)
 {
     return b->config.keeps_previous || b->n_holds > 0;

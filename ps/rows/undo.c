@@ -230,6 +230,31 @@ void undo_find(const struct undo *u, uint64_t version, const void *keys, size_t 
     }
 }
 
+static void restore_row(const struct undo *u, const struct row *record, struct row_table *rows)
+{
+    struct row *row;
+    row_table_find(rows, &record->key, 1, &row);
+    if (record->step == ROW_ABSENT) {
+        if (row)
+            row_table_remove(rows, row);
+        return;
+    }
+    if (!row)
+        row = row_table_add(rows, record->key);
+    memcpy(row, record, u->row_bytes);
+}
+
+void undo_rewind(struct undo *u, uint64_t version, struct row_table *rows)
+{
+    while (u->newest && u->newest->from >= version) {
+        struct undo_log *log = u->newest;
+        for (size_t i = 0; i < log->n; i++)
+            restore_row(u, record_at(u, log, i), rows);
+        u->newest = log->older;
+        log_free(u, log);
+    }
+}
+
 size_t undo_keys(const struct undo *u, uint64_t version, uint64_t *keys)
 {
     size_t n = 0;

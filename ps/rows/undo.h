@@ -40,6 +40,9 @@ void undo_settle(struct undo *u, const uint64_t *needed, int n_needed);
  * record with the step ROW_ABSENT stands for an absent row. keys: ascending, of any alignment. */
 void undo_find(const struct undo *u, uint64_t version, const void *keys, size_t n,
                struct row **rows);
+/* Turns the present rows into those of a needed version, and frees the logs after it. The caller
+ * has reserved memory in `rows` for undo_keys(u, version, NULL) rows. */
+void undo_rewind(struct undo *u, uint64_t version, struct row_table *rows);
 /* Writes the keys of all records after `version`, and returns their number; a key may occur several
  * times. keys: NULL to count only. */
 size_t undo_keys(const struct undo *u, uint64_t version, uint64_t *keys);
