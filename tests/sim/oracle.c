@@ -1,55 +1,16 @@
 /* tests/sim/oracle.c - see oracle.h. In lockstep, right() computes a version from the chain of
  * plans. In the other modes a shadow of each chunk applies the contributions in the order in which
  * they arrive. */
-#include "tests/sim/oracle.h"
 #include "checkpoint/names.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/oracle_impl.h"
 #include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 #include <math.h>
 #include <string.h>
 
-enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
-/* Limit of a generation's members. A worker that joined, but did not receive its number before ps 0
- * died, receives a second number. The first number is a member until it counts as late. */
-enum { MAX_MEMBERS = 2 * SIM_WORKERS };
-
-/* The right state of one chunk, computed from the contributions that arrived, in modes other than
- * lockstep. */
-struct shadow {
-    struct oracle_state state;
-    int n_counted, n_partial;
-    uint64_t *counted; /* identities of the contributions that count in the versions so far */
-    uint64_t partial[MAX_MEMBERS];  /* ranks whose contributions count for the next version */
-    uint64_t position[MAX_MEMBERS]; /* their samples */
-    float sum[SIM_ELEMS];
-    bool has_gradient; /* a contribution in `sum` has a gradient */
-};
-
-/* A batch that contributed to the model's first chunk. */
-struct batch_read {
-    uint64_t position;
-    int64_t version; /* version that the contribution made */
-};
-
-struct generation {
-    /* ps0: incarnation that made the plan, because two lives of ps 0 may use the same number */
-    uint64_t number, ps0;
-    uint32_t life[SIM_SERVERS]; /* life of each server that has begun it */
-    /* generation that this one continues; NULL: this is the first one */
-    const struct generation *base;
-    int64_t step;
-    uint64_t position;
-    int n_members, member[MAX_MEMBERS + 1];
-    int n_chunks, shard[SIM_CHUNKS];
-    enum plan_source source;
-    int64_t known[SIM_CHUNKS]; /* highest version of each chunk that is already computed */
-    struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* states from `step` on */
-    struct shadow shadow[SIM_CHUNKS];
-    struct batch_read *read; /* batches of the first chunk, of all generations along the chain */
-    int n_read, most;        /* most: largest number of members of a generation of the chain */
-};
+enum { MAX_GENERATIONS = 512, MAX_COUNTED = 4096 };
 
 static struct generation *generations[MAX_GENERATIONS];
 static int n_generations;
@@ -66,7 +27,7 @@ int64_t oracle_n_checks(void)
     return n_checks;
 }
 
-static struct generation *find_generation(uint64_t number, uint64_t ps0)
+struct generation *oracle_generation(uint64_t number, uint64_t ps0)
 {
     for (int i = n_generations - 1; i >= 0; i--)
         if (generations[i]->number == number && generations[i]->ps0 == ps0)
@@ -74,8 +35,7 @@ static struct generation *find_generation(uint64_t number, uint64_t ps0)
     return NULL;
 }
 
-/* Returns the generation of that number that this life of the server has begun. */
-static struct generation *find_at(int server, uint64_t number)
+struct generation *oracle_generation_at(int server, uint64_t number)
 {
     for (int i = n_generations - 1; i >= 0; i--)
         if (generations[i]->number == number &&
@@ -136,7 +96,7 @@ static void keep_state(struct oracle_state *s)
     s->idle++;
 }
 
-static uint64_t position_of(const struct generation *g, int64_t step)
+uint64_t oracle_position(const struct generation *g, int64_t step)
 {
     uint64_t members = sim_job.sync_mode == JOB_SYNC ? (uint64_t)g->n_members : 1;
     return g->position + (uint64_t)(step - g->step) * members * (uint64_t)sim_job.batch;
@@ -148,7 +108,7 @@ static bool sum_step(const struct generation *g, int chunk, const struct oracle_
                      float sum[SIM_ELEMS])
 {
     float one[SIM_ELEMS], batch = (float)sim_job.batch, before[SIM_ELEMS];
-    uint64_t at = position_of(g, s->version);
+    uint64_t at = oracle_position(g, s->version);
     bool has_gradient = false;
     memset(sum, 0, SIM_ELEMS * sizeof *sum);
     memcpy(before, s->value, sizeof before);
@@ -303,7 +263,7 @@ static void check_parent(struct generation *g, int chunk, int64_t step, const fl
 
 static struct generation *find_all(uint64_t number, uint64_t ps0)
 {
-    struct generation *g = find_generation(number, ps0);
+    struct generation *g = oracle_generation(number, ps0);
     if (!g)
         sim_fail("I2", "a region is in generation %llx, which no server began",
                  (unsigned long long)number);
@@ -340,7 +300,7 @@ uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM
 int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0)
 {
     int64_t kept = INT64_MAX;
-    for (const struct generation *g = find_generation(generation, ps0); g; g = g->base) {
+    for (const struct generation *g = oracle_generation(generation, ps0); g; g = g->base) {
         if (g->number == of && g->ps0 == of_ps0)
             return kept;
         kept = g->step < kept ? g->step : kept;
@@ -355,7 +315,7 @@ static const struct generation *base_of(const struct net_plan *p)
 {
     struct checkpoint_name is = {.id = {0}};
     if (p->source == PLAN_MEMORY)
-        return find_generation(p->before, p->ps0);
+        return oracle_generation(p->before, p->ps0);
     if (p->source == PLAN_CHECKPOINT)
         checkpoint_name_parse(p->restore, &is);
     for (int i = n_generations - 1; i >= 0 && is.id.generation; i--)
@@ -410,7 +370,7 @@ static void check_chain(const struct generation *g)
     if (g->source != PLAN_FIRST && !g->base)
         sim_fail("I2", "generation %llx resumes from an unknown generation or checkpoint",
                  (unsigned long long)g->number);
-    uint64_t want = g->base ? position_of(g->base, g->step) : 0;
+    uint64_t want = g->base ? oracle_position(g->base, g->step) : 0;
     /* the plan goes back to a step before the first step of the generation that it continues */
     if (g->base && g->step < g->base->step && in_lockstep())
         return;
@@ -422,7 +382,7 @@ static void check_chain(const struct generation *g)
 
 void oracle_begin(int server, const struct net_plan *p)
 {
-    struct generation *g = find_generation(p->generation, p->ps0);
+    struct generation *g = oracle_generation(p->generation, p->ps0);
     n_checks++;
     if (g) {
         check_same(g, p);
@@ -505,7 +465,7 @@ static void inherit_batches(struct generation *g, int64_t version)
 
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now)
 {
-    struct generation *g = find_generation(p->generation, p->ps0);
+    struct generation *g = oracle_generation(p->generation, p->ps0);
     struct shadow *s = &g->shadow[chunk];
     n_checks++;
     if (now->version < 0)
@@ -536,7 +496,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
 void oracle_version(struct oracle_place at, int64_t step, const float *value, const float *slots,
                     const char *what)
 {
-    struct generation *g = find_at(at.server, at.generation);
+    struct generation *g = oracle_generation_at(at.server, at.generation);
     n_checks++;
     if (!g)
         sim_fail("I2", "a version is of generation %llx, which %s never began",
@@ -606,7 +566,7 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
 
 void oracle_pushing(int server, const struct sim_msg *m, int64_t before)
 {
-    const struct generation *g = find_at(server, m->head.generation);
+    const struct generation *g = oracle_generation_at(server, m->head.generation);
     if (g && opt(OPT_regions) && (int64_t)m->piece.step == before)
         ledger_pushed(g->number, g->ps0, m);
 }
@@ -614,7 +574,7 @@ void oracle_pushing(int server, const struct sim_msg *m, int64_t before)
 void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,
                    const float *value)
 {
-    struct generation *g = find_at(server, m->head.generation);
+    struct generation *g = oracle_generation_at(server, m->head.generation);
     int chunk = (int)m->piece.chunk;
     if (!g || (in_lockstep() && after == before))
         return;
@@ -655,14 +615,14 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
 void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position)
 {
-    const struct generation *g = find_generation(generation, ps0);
+    const struct generation *g = oracle_generation(generation, ps0);
     if (!g)
         sim_fail("I6", "a worker is in generation %llx, which no server began",
                  (unsigned long long)generation);
     n_checks++;
     if (!in_lockstep())
         return;
-    uint64_t want = position_of(g, step) + (uint64_t)(place->rank * sim_job.batch);
+    uint64_t want = oracle_position(g, step) + (uint64_t)(place->rank * sim_job.batch);
     if (position != want || place->n_members != g->n_members ||
         g->member[place->rank] != place->member)
         sim_fail("I6", "worker %d reads from sample %llu at step %lld, not from %llu",
