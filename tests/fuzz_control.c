@@ -265,10 +265,15 @@ static enum status take(void *ctx, const struct net_fetched *c)
         sum += c->slots[i];
     for (size_t i = 0; i < c->n_idle; i++)
         sum += (float)c->idle[i];
-    for (size_t i = 0; i < c->n_rows; i++)
+    for (size_t i = 0; i < c->n_rows; i++) {
         sum += (float)c->steps[i];
-    for (size_t i = 1; i < c->n_rows; i++)
-        require(c->keys[i - 1] < c->keys[i]);
+        require(i == 0 || c->keys[i - 1] < c->keys[i]);
+    }
+    for (size_t i = 0; i < c->n_pending; i++) {
+        sum += (float)(c->pending_steps[i] + c->pending_counts[i]);
+        require(i == 0 || c->pending_keys[i - 1] < c->pending_keys[i]);
+    }
+    require(!c->has_more || c->n_rows + c->n_pending > 0);
     *(volatile float *)ctx = sum;
     require(c->version >= 0 && (c->n_value > 0 || (c->is_bucket && c->n_rows == 0)));
     require(c->n_rows == 0 || (c->is_bucket && c->n_value % c->n_rows == 0));

@@ -1,6 +1,7 @@
 /* tests/net_fetch_test.c - chunks that move from server to server in as many messages as necessary.
  * The server may be slow, refuse, send invalid data, be down, or never answer; the client may be
- * cancelled, or may never read the answers. A bucket of a table arrives in parts. */
+ * cancelled, or may never read the answers. A bucket of a table arrives in parts, which have rows
+ * and pending keys. */
 #include "base/clock.h"
 #include "net/exchange/fetch_client.h"
 #include "net/rpc/server.h"
@@ -61,25 +62,43 @@ static struct buf *make_buf(size_t bytes)
     return b;
 }
 
-/* Makes rows `first` to first + n - 1 of a bucket, with one slot for each row. */
+/* Returns true if entry i of a bucket is a pending key, and not a row. */
+static bool is_pending(int entry)
+{
+    return entry % 5 == 4;
+}
+
+/* Makes entries `first` to first + n - 1 of a bucket. A row has one slot. */
 static struct net_fetch_item make_rows(int chunk, int first, int n)
 {
+    size_t n_rows = 0, n_pending = 0;
+    for (int i = first; i < first + n; i++)
+        *(is_pending(i) ? &n_pending : &n_rows) += 1;
     struct net_fetch_item item = {.chunk = chunk,
                                   .version = 40,
-                                  .value = make_buf((size_t)n * DIM * sizeof(float)),
-                                  .slots = make_buf((size_t)n * sizeof(float)),
-                                  .keys = make_buf((size_t)n * sizeof(uint64_t)),
-                                  .steps = make_buf((size_t)n * sizeof(uint64_t))};
+                                  .is_bucket = true,
+                                  .value = make_buf(n_rows * DIM * sizeof(float)),
+                                  .slots = make_buf(n_rows * sizeof(float)),
+                                  .keys = make_buf(n_rows * sizeof(uint64_t)),
+                                  .steps = make_buf(n_rows * sizeof(uint64_t)),
+                                  .pending = make_buf(3 * n_pending * sizeof(uint64_t))};
     item.value_bytes = item.value->bytes;
     item.slots_bytes = item.slots->bytes;
-    for (int i = 0; i < n; i++) {
-        int row = first + i;
-        ((uint64_t *)item.keys->data)[i] = (uint64_t)(row * row);
-        ((uint64_t *)item.steps->data)[i] = (uint64_t)row;
-        ((float *)item.slots->data)[i] = (float)(row + 1000);
-        for (int d = 0; d < DIM; d++)
-            ((float *)item.value->data)[i * DIM + d] = (float)(row * DIM + d);
-    }
+    uint64_t *keys = item.keys->data, *steps = item.steps->data, *pending = item.pending->data;
+    float *values = item.value->data, *slots = item.slots->data;
+    for (int i = first; i < first + n; i++)
+        if (is_pending(i)) {
+            pending[0] = (uint64_t)(i * i);
+            pending[n_pending] = (uint64_t)i;
+            pending[2 * n_pending] = (uint64_t)(i + 7);
+            pending++;
+        } else {
+            *keys++ = (uint64_t)(i * i);
+            *steps++ = (uint64_t)i;
+            *slots++ = (float)(i + 1000);
+            for (int d = 0; d < DIM; d++)
+                *values++ = (float)(i * DIM + d);
+        }
     return item;
 }
 
@@ -89,6 +108,7 @@ static void drop_rows(struct net_fetch_item *item)
     buf_unref(item->slots);
     buf_unref(item->keys);
     buf_unref(item->steps);
+    buf_unref(item->pending);
 }
 
 /* Adds the next part of a bucket. Returns true if the bucket has more rows. */
@@ -322,25 +342,33 @@ static void invalid_replies_are_refused(void **state)
 
 /* Parts of buckets that a run has received. */
 struct rows_received {
-    int n_rows, n_parts, n_empty, n_dense;
+    int n_entries, n_parts, n_empty, n_dense;
 };
 
 static enum status receive_rows(void *ctx, const struct net_fetched *c)
 {
     struct rows_received *r = ctx;
+    size_t row = 0, pending = 0;
+    int last = r->n_entries + (int)(c->n_rows + c->n_pending);
     r->n_dense += !c->is_bucket;
-    r->n_empty += c->is_bucket && c->n_rows == 0;
-    r->n_parts += c->n_rows > 0;
-    for (size_t i = 0; i < c->n_rows; i++, r->n_rows++) {
-        int row = r->n_rows;
+    r->n_empty += c->is_bucket && c->n_rows + c->n_pending == 0;
+    r->n_parts += c->n_rows + c->n_pending > 0;
+    for (int i = r->n_entries; i < last; i++) {
+        bool waits = is_pending(i);
         assert_int_equal(c->chunk, 1);
-        assert_int_equal(c->keys[i], row * row);
-        assert_int_equal(c->steps[i], row);
-        assert_true(c->slots[i] == (float)(row + 1000));
-        for (int d = 0; d < DIM; d++)
-            assert_true(c->value[i * DIM + (size_t)d] == (float)(row * DIM + d));
+        assert_int_equal(waits ? c->pending_keys[pending] : c->keys[row], i * i);
+        assert_int_equal(waits ? c->pending_steps[pending] : c->steps[row], i);
+        if (waits) {
+            assert_int_equal(c->pending_counts[pending++], i + 7);
+            continue;
+        }
+        assert_true(c->slots[row] == (float)(i + 1000));
+        for (size_t d = 0; d < DIM; d++)
+            assert_true(c->value[row * DIM + d] == (float)((size_t)i * DIM + d));
+        row++;
     }
-    assert_int_equal(c->has_more, c->n_rows > 0 && r->n_rows < N_ROWS);
+    r->n_entries = last;
+    assert_int_equal(c->has_more, row > 0 && last < N_ROWS);
     return ST_OK;
 }
 
@@ -361,7 +389,7 @@ static void bucket_arrives_in_parts(void **state)
     set_buckets(true);
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(fetch_client_run(client, &request, LONG_MS, receive_rows, &got, why), ST_OK);
-    assert_int_equal(got.n_rows, N_ROWS);
+    assert_int_equal(got.n_entries, N_ROWS);
     assert_int_equal(got.n_parts, (N_ROWS + PART_ROWS - 1) / PART_ROWS);
     assert_int_equal(got.n_empty, 1);
     assert_int_equal(got.n_dense, 2);
@@ -371,7 +399,7 @@ static void bucket_arrives_in_parts(void **state)
 
 static enum status count_rows(void *ctx, const struct net_fetched *c)
 {
-    *(size_t *)ctx += c->n_rows;
+    *(size_t *)ctx += c->n_rows + c->n_pending;
     return ST_OK;
 }
 
@@ -400,22 +428,29 @@ static enum status unpack_rows(struct net_fetch_item *item, int n, uint64_t afte
 
 static void invalid_parts_of_buckets_are_refused(void **state)
 {
-    struct net_fetch_item item[2] = {make_rows(5, 2, 4), make_rows(6, 1, 4)};
-    uint64_t *keys = item[0].keys->data;
+    /* rows 100, 121, 144 and the pending key 81; rows 1, 4, 9 and the pending key 16 */
+    struct net_fetch_item item[2] = {make_rows(5, 9, 4), make_rows(6, 1, 4)};
+    uint64_t *keys = item[0].keys->data, *pending = item[0].pending->data;
     assert_int_equal(unpack_rows(item, 2, 0), ST_OK);
-    assert_int_equal(unpack_rows(item, 2, keys[0] - 1), ST_OK);
-    assert_int_equal(unpack_rows(item, 2, keys[0]), ST_INVALID);
-    keys[3] = keys[2];
+    assert_int_equal(unpack_rows(item, 2, 80), ST_OK);
+    assert_int_equal(unpack_rows(item, 2, 81), ST_INVALID);
+    pending[0] = 150;
+    assert_int_equal(unpack_rows(item, 2, 99), ST_OK);
+    assert_int_equal(unpack_rows(item, 2, 100), ST_INVALID);
+    keys[2] = keys[1];
     assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
-    keys[3] = 25;
+    keys[2] = 144;
     item[1].has_more = true;
     assert_int_equal(unpack_rows(item, 2, 0), ST_OK);
     item[0].has_more = true;
     assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID); /* no chunk follows such a part */
     item[0].has_more = false;
-    item[1].steps->bytes -= sizeof(uint64_t);
-    assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
-    item[1].steps->bytes += sizeof(uint64_t);
+    struct buf *const odd[] = {item[1].steps, item[1].pending};
+    for (size_t i = 0; i < 2; i++) {
+        odd[i]->bytes -= sizeof(uint64_t);
+        assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
+        odd[i]->bytes += sizeof(uint64_t);
+    }
     item[1].value_bytes -= sizeof(float);
     assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID);
     item[1].value_bytes = 0;
@@ -426,6 +461,30 @@ static void invalid_parts_of_buckets_are_refused(void **state)
     assert_int_equal(unpack_rows(item, 2, 0), ST_INVALID); /* the next part would be the same */
     drop_rows(&item[0]);
     drop_rows(&item[1]);
+}
+
+/* The cursor of the next request is the highest key, of a row or of a pending key. */
+static void cursor_is_the_highest_key_of_a_part(void **state)
+{
+    static const int list[] = {5};
+    for (int i = 0; i < 2; i++) {
+        struct net_fetch_item item = make_rows(5, 9, 4);
+        struct net_fetch_reply reply = {.n = 1, .room = 1, .item = &item};
+        struct message_fetched to = {.n = 1, .chunk = list, .receive = count_rows};
+        size_t n_rows = 0, bytes = 0;
+        uint8_t *data = NULL;
+        char why[MESSAGE_WHY_BYTES];
+        to.ctx = &n_rows;
+        item.has_more = true;
+        if (i == 1)
+            ((uint64_t *)item.pending->data)[0] = 150;
+        assert_int_equal(message_fetch_reply_pack(&reply, &data, &bytes), ST_OK);
+        assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_OK);
+        assert_true(to.has_after && to.after == (i == 1 ? 150 : 144));
+        assert_int_equal(to.n_received, 0);
+        free(data);
+        drop_rows(&item);
+    }
 }
 
 static enum status receive_none(void *ctx, const struct net_fetched *c)
@@ -610,7 +669,8 @@ int main(void)
     return RUN_GROUP(set_up, tear_down, chunks_arrive_in_several_messages,
                      late_message_reduces_request_to_one_chunk, invalid_replies_are_refused,
                      bucket_arrives_in_parts, invalid_parts_of_buckets_are_refused,
-                     wrong_checksum_is_detected, invalid_requests_are_refused,
-                     server_without_chunks_refuses, unreachable_server_is_retried,
-                     run_ends_at_deadline_or_when_cancelled, unread_answers_are_bounded);
+                     cursor_is_the_highest_key_of_a_part, wrong_checksum_is_detected,
+                     invalid_requests_are_refused, server_without_chunks_refuses,
+                     unreachable_server_is_retried, run_ends_at_deadline_or_when_cancelled,
+                     unread_answers_are_bounded);
 }

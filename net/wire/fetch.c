@@ -3,13 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static size_t bytes_of(const struct buf *b)
+{
+    return b ? b->bytes : 0;
+}
+
 enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item)
 {
     size_t list_bytes = item->n_samples * sizeof *item->samples;
     size_t idle_bytes = item->idle ? 2 * item->idle->bytes : 0; /* a varint has up to 10 bytes */
     size_t bytes = item->value_bytes + item->slots_bytes;
-    if (item->keys)
-        bytes += item->keys->bytes + item->steps->bytes;
+    bytes += bytes_of(item->keys) + bytes_of(item->steps) + bytes_of(item->pending);
     uint64_t *samples = NULL;
     if (reply->n == FETCH_REPLY_CHUNKS ||
         (reply->n > 0 && (reply->bytes + bytes > FETCH_REPLY_BYTES ||
@@ -33,7 +37,8 @@ enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_
     struct net_fetch_item *kept = &reply->item[reply->n++];
     *kept = *item;
     kept->samples = samples;
-    struct buf *const bufs[] = {kept->value, kept->slots, kept->idle, kept->keys, kept->steps};
+    struct buf *const bufs[] = {kept->value, kept->slots, kept->idle,
+                                kept->keys,  kept->steps, kept->pending};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         if (bufs[i])
             buf_ref(bufs[i]);
@@ -49,6 +54,7 @@ void net_fetch_reply_free(struct net_fetch_reply *reply)
         buf_unref(reply->item[i].idle);
         buf_unref(reply->item[i].keys);
         buf_unref(reply->item[i].steps);
+        buf_unref(reply->item[i].pending);
         free(reply->item[i].samples);
     }
     free(reply->item);

@@ -1,8 +1,8 @@
 /* net/wire/fetch.h - moves chunks, with their slots, from the server that had them in the previous
  * generation. The new server requests the chunks by number. A reply contains as many chunks as fit;
  * the new server requests the missing chunks again. A bucket of a table may need several replies,
- * each with a part of its rows in ascending order of keys. The new server requests the next part by
- * the last key that it has, its cursor.
+ * each with a part of its entries (rows, and pending keys of admission) in ascending order of keys.
+ * The new server requests the next part by the last key that it has, its cursor.
  *
  * Owns:    a reply owns references to its buffers.
  * Threads: plain values without a lock.
@@ -29,7 +29,8 @@ struct net_fetch_request {
                      is sent */
     int n;        /* > 0 */
     int *chunk;
-    /* cursor of the first chunk, if it is a bucket: only rows with keys above `after` are sent */
+    /* cursor of the first chunk, if it is a bucket: only entries with keys above `after` are
+     * sent */
     bool has_after;
     uint64_t after;
 };
@@ -44,13 +45,14 @@ struct net_fetched {
     size_t n_value, n_slots;
     const uint64_t *samples, *idle; /* lists of weir.proto, whose values are not checked */
     size_t n_samples, n_idle;
-    /* A part of a bucket: rows with ascending keys above the cursor of the request; value and slots
-     * have the same number of floats for each row. Whether the keys belong to the bucket is not
-     * checked. */
+    /* A part of a bucket: rows and pending keys, each with ascending keys above the cursor of the
+     * request; value and slots have the same number of floats for each row. Whether the keys belong
+     * to the bucket, and whether a key is in both lists, is not checked. */
     bool is_bucket;
-    bool has_more; /* rows with higher keys follow */
-    size_t n_rows;
-    const uint64_t *keys, *steps; /* [n_rows] */
+    bool has_more; /* entries with higher keys follow */
+    size_t n_rows, n_pending;
+    const uint64_t *keys, *steps;                                  /* [n_rows] */
+    const uint64_t *pending_keys, *pending_steps, *pending_counts; /* [n_pending] */
 };
 
 /* One chunk of the reply. The server's handler adds the chunks in the order of the request. */
@@ -63,10 +65,11 @@ struct net_fetch_item {
     uint64_t *samples; /* list, which is copied */
     size_t n_samples;
     struct buf *idle; /* numbers of type uint64_t; NULL: none */
-    /* keys and last steps of the rows of a bucket; NULL: the chunk has parameters. value and slots
-     * are NULL if there are no rows */
-    struct buf *keys, *steps;
-    bool has_more; /* the bucket has rows with higher keys: no chunk follows in this reply */
+    bool is_bucket;   /* if not, the fields below are not used */
+    /* keys and last steps of the rows of a bucket, and keys, last steps and counts of its pending
+     * keys; NULL: none, as value and slots of a part without rows */
+    struct buf *keys, *steps, *pending;
+    bool has_more; /* the bucket has higher keys: no chunk follows in this reply */
 };
 struct net_fetch_reply {
     char refused[CONTROL_TEXT_BYTES]; /* not empty: the server refuses, with this sentence */

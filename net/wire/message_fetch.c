@@ -38,6 +38,11 @@ static uint32_t put_bytes(uint32_t crc, const struct buf *from, size_t bytes,
     return digest_crc32c(crc, from->data, bytes);
 }
 
+static uint32_t put_all(uint32_t crc, const struct buf *from, ProtobufCBinaryData *to)
+{
+    return put_bytes(crc, from, from ? from->bytes : 0, to);
+}
+
 static enum status write_item(const void *plain, void *message, struct message_room *room)
 {
     const struct net_fetch_item *from = plain;
@@ -48,11 +53,12 @@ static enum status write_item(const void *plain, void *message, struct message_r
     to->samples = from->samples;
     to->n_idle = from->idle ? from->idle->bytes / sizeof(uint64_t) : 0;
     to->idle = from->idle ? from->idle->data : NULL;
-    if (from->keys) {
-        to->rows = (uint32_t)(1 + from->keys->bytes / sizeof(uint64_t));
+    if (from->is_bucket) {
+        to->rows = 1 + (from->keys ? (uint32_t)(from->keys->bytes / sizeof(uint64_t)) : 0);
         to->more = from->has_more;
-        to->crc32c = put_bytes(to->crc32c, from->keys, from->keys->bytes, &to->keys);
-        to->crc32c = put_bytes(to->crc32c, from->steps, from->steps->bytes, &to->steps);
+        to->crc32c = put_all(to->crc32c, from->keys, &to->keys);
+        to->crc32c = put_all(to->crc32c, from->steps, &to->steps);
+        to->crc32c = put_all(to->crc32c, from->pending, &to->pending);
     }
     return ST_OK;
 }
@@ -91,10 +97,12 @@ enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_
 static bool rows_fit(const Weir__V1__FetchReply__Chunk *from)
 {
     size_t n = from->rows - 1, keys = n * sizeof(uint64_t), unit = n * sizeof(float);
-    if (from->keys.len != keys || from->steps.len != keys)
+    if (from->keys.len != keys || from->steps.len != keys ||
+        from->pending.len % (3 * sizeof(uint64_t)) != 0)
         return false;
     if (n == 0)
-        return from->value.len == 0 && from->slots.len == 0 && !from->more;
+        return from->value.len == 0 && from->slots.len == 0 &&
+               !(from->more && from->pending.len == 0);
     return from->value.len > 0 && from->value.len % unit == 0 && from->slots.len % unit == 0;
 }
 
@@ -104,13 +112,13 @@ static bool sizes_fit(const Weir__V1__FetchReply__Chunk *from)
         return rows_fit(from);
     return from->value.len > 0 && from->value.len % sizeof(float) == 0 &&
            from->slots.len % from->value.len == 0 && from->keys.len == 0 && from->steps.len == 0 &&
-           !from->more;
+           from->pending.len == 0 && !from->more;
 }
 
 static uint32_t checksum(const Weir__V1__FetchReply__Chunk *from)
 {
     const ProtobufCBinaryData *const runs[] = {&from->value, &from->slots, &from->keys,
-                                               &from->steps};
+                                               &from->steps, &from->pending};
     uint32_t crc = 0;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         crc = digest_crc32c(crc, runs[i]->data, runs[i]->len);
@@ -129,6 +137,8 @@ static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct ne
         snprintf(why, MESSAGE_WHY_BYTES, "chunk %u does not match its checksum", from->chunk);
         return ST_CORRUPT;
     }
+    size_t n_pending = from->pending.len / (3 * sizeof(uint64_t));
+    const uint64_t *pending = (const void *)from->pending.data;
     *to = (struct net_fetched){.chunk = (int)from->chunk,
                                .version = from->version,
                                .value = (const void *)from->value.data,
@@ -142,24 +152,40 @@ static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct ne
                                .is_bucket = from->rows > 0,
                                .has_more = from->more,
                                .n_rows = from->keys.len / sizeof(uint64_t),
+                               .n_pending = n_pending,
                                .keys = (const void *)from->keys.data,
-                               .steps = (const void *)from->steps.data};
+                               .steps = (const void *)from->steps.data,
+                               .pending_keys = pending,
+                               .pending_steps = n_pending ? pending + n_pending : NULL,
+                               .pending_counts = n_pending ? pending + 2 * n_pending : NULL};
     return ST_OK;
+}
+
+/* Returns true if the keys ascend and are above the cursor. Sets *last to the highest one, unless a
+ * higher one is there. */
+static bool keys_ascend(const struct message_fetched *to, const uint64_t *keys, size_t n,
+                        uint64_t *last)
+{
+    for (size_t i = 0; i < n; i++)
+        if (i > 0 ? keys[i] <= keys[i - 1] : to->has_after && keys[0] <= to->after)
+            return false;
+    if (n > 0 && keys[n - 1] > *last)
+        *last = keys[n - 1];
+    return true;
 }
 
 /* Checks the keys of a bucket's part, and sets the cursor of the next request. */
 static enum status advance_cursor(const struct net_fetched *chunk, bool is_last,
                                   struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
 {
-    for (size_t i = 0; i < chunk->n_rows; i++) {
-        if (to->has_after && chunk->keys[i] <= to->after)
-            return message_invalid(why, "the keys of a bucket do not ascend");
-        to->has_after = true;
-        to->after = chunk->keys[i];
-    }
+    uint64_t last = 0;
+    if (!keys_ascend(to, chunk->keys, chunk->n_rows, &last) ||
+        !keys_ascend(to, chunk->pending_keys, chunk->n_pending, &last))
+        return message_invalid(why, "the keys of a bucket do not ascend");
     if (chunk->has_more && !is_last)
         return message_invalid(why, "a FetchReply continues after a part of a bucket");
     to->has_after = chunk->has_more;
+    to->after = last;
     return ST_OK;
 }
 
