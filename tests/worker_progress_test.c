@@ -305,6 +305,23 @@ static void first_step_after_wait_has_line(void **state)
     progress_destroy(p);
 }
 
+/* A worker with servers reports its part of a step: the step itself is done when the other workers'
+ * parts have arrived, too. */
+static void line_names_part_of_step(void **state)
+{
+    struct progress_config cfg = {.style = PROGRESS_LINES,
+                                  .is_part = true,
+                                  .train_steps = 1000,
+                                  .log_every = 1,
+                                  .unit = "images"};
+    struct progress *p;
+    assert_non_null(strstr(step(p = begun(0), 100, 1), "Worker 0: training step 1 done"));
+    progress_destroy(p);
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    assert_non_null(strstr(step(p, 100, 1), "Worker 0: its part of training step 1 done"));
+    progress_destroy(p);
+}
+
 /* A new generation began during the wait, and the step that waits is made again. It has no line
  * until the job has made it, which the next step shows. */
 static void repeated_step_has_no_line(void **state)
@@ -329,10 +346,10 @@ static int clock_stop(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(clock_stop, NULL, first_steps_are_left_out, several_steps_at_once,
-                     figures_continue_after_restart, nonfinite_losses_counted_apart,
-                     short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu,
-                     line_has_speed_since_last_line, line_excludes_first_steps, bar_shows_wait,
-                     speed_excludes_waits, slow_steps_have_lines, first_step_after_wait_has_line,
-                     first_step_replaces_wait_in_bar, repeated_step_has_no_line);
+    return RUN_GROUP(
+        clock_stop, NULL, first_steps_are_left_out, several_steps_at_once,
+        figures_continue_after_restart, nonfinite_losses_counted_apart, short_run_counts_as_a_whole,
+        nothing_is_left_out_on_a_cpu, line_has_speed_since_last_line, line_excludes_first_steps,
+        bar_shows_wait, speed_excludes_waits, slow_steps_have_lines, first_step_after_wait_has_line,
+        first_step_replaces_wait_in_bar, repeated_step_has_no_line, line_names_part_of_step);
 }

@@ -33,8 +33,8 @@ class Train(harness.Test):
         for worker in job.workers:
             text = worker.output()
             for step in (20, 40, 60):
-                self.assertRegex(text, r"Worker \d: training step %d done \(global step: %d\)" %
-                                 (step, step))
+                self.assertRegex(text, r"Worker \d: its part of training step %d done "
+                                 r"\(global step: %d\)" % (step, step))
             self.assertRegex(text, r"Training elapsed time: \d+\.\d+ s")
             self.assertRegex(text, r"test accuracy: [01]\.\d{4}")
 

@@ -187,9 +187,10 @@ static void log_line(struct progress *p, const struct progress_point *at)
     bool warmed = p->warm.images > p->line.images && p->warm.images < at->images;
     double speed = speed_since(p, warmed ? &p->warm : &p->line, at->images);
     p->line = mark_now(p, at->images);
-    LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
+    LOG_I("Worker %d: %straining step %" PRId64 " done (global step: %" PRId64
           "), loss %.4f, %.0f %s/s",
-          p->cfg.task_index, at->local_step, at->global_step, (double)at->loss, speed, p->cfg.unit);
+          p->cfg.task_index, p->cfg.is_part ? "its part of " : "", at->local_step, at->global_step,
+          (double)at->loss, speed, p->cfg.unit);
 }
 
 void progress_update(struct progress *p, const struct progress_point *at)

@@ -10,6 +10,7 @@
 #include "base/bar.h"
 #include "base/status.h"
 #include "worker/train/figures.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { PROGRESS_LINE_MS = 5000 }; /* largest interval between lines */
@@ -17,6 +18,9 @@ enum { PROGRESS_LINE_MS = 5000 }; /* largest interval between lines */
 struct progress_config {
     enum progress_style style;
     int task_index;
+    /* servers make a step of the contributions of several workers: a line names this worker's part
+     * of the step, because the step is done only when the other parts have arrived */
+    bool is_part;
     int64_t first_step, train_steps; /* global steps */
     int64_t log_every;       /* steps between lines; a line is also logged every PROGRESS_LINE_MS */
     int64_t warm_up_images;  /* images of the steps that the speed excludes */

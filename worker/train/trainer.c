@@ -327,6 +327,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     TRY(trainer_ahead_start(t, start));
     struct progress_config pc = {.style = t->cfg.progress,
                                  .task_index = start->place.member,
+                                 .is_part = start->generation > 0 && !t->cfg.own_pace,
                                  .first_step = start->step,
                                  .train_steps = t->cfg.train_steps,
                                  .log_every = t->cfg.log_every,
