@@ -244,18 +244,23 @@ static void log_followed(const struct worker *w, const struct net_start *start)
     set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
-/* Logs the number of steps. If no step is left, logs that the job had already ended: otherwise it
- * would look as if this run had trained the model. */
+/* Logs this worker's place in the job and the step at which it begins, unless it begins a new job.
+ * If no step is left, logs that the job had already ended: otherwise it would look as if this run
+ * had trained the model. */
 static void log_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
+    bool is_over = last > 0 && start->step >= last;
     if (w->opt.join) {
         log_number(start->place.member);
         LOG_I("joined as worker %d of %d at step %" PRId64, start->place.member,
               start->place.n_members, start->step);
+    } else if (w->opt.ps_hosts.n > 0 && start->step > 0 && !is_over) {
+        LOG_I("continues the job as worker %d of %d at step %" PRId64, start->place.member,
+              start->place.n_members, start->step);
     }
     log_followed(w, start);
-    if (last > 0 && start->step >= last)
+    if (is_over)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
               last);
 }

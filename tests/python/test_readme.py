@@ -84,12 +84,24 @@ class Readme(harness.Test):
         self.wait_lines(workers, "test accuracy: ")
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
+    def test_cluster_with_one_worker_trains(self):
+        left_out = "leave out `,localhost:2224` and the last command"
+        self.assertIn(left_out, self.section().replace("\n", " "))
+        commands = [re.sub(r"(--worker_hosts=[^,]+),\S+", r"\1", c)
+                    for c in (self.commands(2)[0], self.commands(2)[1][0])]
+        ps, worker = self.shell("ps", commands[0]), self.shell("worker", commands[1])
+        self.wait_all((worker, ps), 120)
+        self.assertIn("its part of training step 2 done", worker.output())
+
+    @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_killed_processes_resume(self):
         """Worker 1, then the server, are started again with the same commands; README.md quotes
         their lines."""
         command, few = self.commands(20000000)
         shown = re.findall(r"worker:0 (waiting for worker 1 \(no connection for |"
                            r"the wait for worker 1 is over)", self.section())
+        continues = re.search(r"worker:1 (continues the job as worker 1 of 2 at step )\d",
+                              self.section()).group(1)
         self.assertEqual(len(shown), 2)
         self.assertIn("--save_steps=500", command)
         command = command.replace("--save_steps=500", "--save_steps=10")
@@ -99,7 +111,9 @@ class Readme(harness.Test):
         workers[1].kill()
         workers[0].wait_line(re.escape(shown[0]))
         workers[1] = self.shell("worker 1 again", few[1])
+        workers[1].wait_line(re.escape(continues) + "[1-9]")
         workers[0].wait_line(re.escape(shown[1]) + r" after \d+ s")
+        self.assertNotIn(continues, workers[0].output())  # it began a new job
         ps.kill()
         ps = self.shell("ps again", command)
         ps.wait_line("resumes from step ")
