@@ -70,7 +70,7 @@ static struct net_job job_of(enum job_sync_mode mode, enum optim_kind kind, int 
     return job;
 }
 
-static char why[160]; /* reason of the last refusal */
+static char why[256]; /* reason of the last refusal */
 
 /* Sends values; NULL: an empty payload. Returns the answer's kind. */
 static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int member,

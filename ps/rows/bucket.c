@@ -152,24 +152,36 @@ enum status bucket_find_pending(const struct bucket *b, uint64_t version, const 
     return ST_OK;
 }
 
-enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
-                        float *values)
+enum status bucket_encode(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                          enum dtype dtype, void *out)
 {
-    size_t dim = (size_t)b->config.dim;
+    size_t dim = (size_t)b->config.dim, bytes = dtype_bytes(dtype, dim);
+    float initial[OPTIM_ROWS_MAX_DIM];
     struct row *rows[READ_BLOCK];
+    char *to = out;
     if (!bucket_is_readable(b, version))
         return ST_NOT_FOUND;
     for (size_t first = 0; first < n; first += READ_BLOCK) {
         size_t count = n - first < READ_BLOCK ? n - first : READ_BLOCK;
         const char *part = (const char *)keys + first * sizeof(uint64_t);
         bucket_find(b, version, part, count, rows);
-        for (size_t i = 0; i < count; i++, values += dim)
-            if (rows[i])
-                memcpy(values, rows[i]->data, dim * sizeof *values);
+        for (size_t i = 0; i < count; i++, to += bytes) {
+            if (!rows[i])
+                bucket_initial(&b->config, row_key_at(part, i), initial);
+            const float *values = rows[i] ? rows[i]->data : initial;
+            if (dtype == DTYPE_F32)
+                memcpy(to, values, bytes);
             else
-                bucket_initial(&b->config, row_key_at(part, i), values);
+                dtype_encode(dtype, to, values, dim);
+        }
     }
     return ST_OK;
+}
+
+enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                        float *values)
+{
+    return bucket_encode(b, version, keys, n, DTYPE_F32, values);
 }
 
 /* Sorts keys, and removes repeated keys and those of absent rows. Returns the number of keys. */

@@ -6,6 +6,7 @@
  * Errors:  ST_INVALID (logged), ST_NOMEM, ST_RANGE; a failed call changes nothing. */
 #ifndef PS_ROWS_BUCKET_H
 #define PS_ROWS_BUCKET_H
+#include "kernels/vector/dtype.h"
 #include "kernels/vector/optim_rows.h"
 #include "kernels/vector/row_settings.h"
 #include "ps/rows/row_table.h"
@@ -67,6 +68,9 @@ enum status bucket_find_entries(const struct bucket *b, bool is_pending, uint64_
  * alignment. ST_NOT_FOUND: the version is not readable. */
 enum status bucket_read(const struct bucket *b, uint64_t version, const void *keys, size_t n,
                         float *values);
+/* Does the same, but encodes the rows one after the other in a dtype without blocks. */
+enum status bucket_encode(const struct bucket *b, uint64_t version, const void *keys, size_t n,
+                          enum dtype dtype, void *out);
 /* Sets counts[i] to the number of steps that have contributed to key i without making a row. keys:
  * ascending, of any alignment. */
 enum status bucket_find_pending(const struct bucket *b, uint64_t version, const void *keys,

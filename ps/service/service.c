@@ -27,7 +27,8 @@ static struct net_piece piece_of(const struct store_answer *a)
                               .dtype = a->dtype,
                               .crc32c = a->crc32c,
                               .placed = a->placed > 0,
-                              .samples = a->samples};
+                              .samples = a->samples,
+                              .rows = a->rows};
 }
 
 static void count_sent(struct service *s, const struct store_answer *a)

@@ -4,6 +4,7 @@
  * Locks:   a chunk's, then (inside buf_unref) its pool's. */
 #include "ps/store/answers.h"
 #include "base/digest.h"
+#include "ps/store/bucket_ops.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include <inttypes.h>
@@ -43,9 +44,13 @@ void answer_refuse_not_finite(const struct store *s, const struct chunk_state *c
 
 /* Also computes the checksum of a version that was made before a member needed checksums; later
  * versions have one from the start. */
-void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
+void answer_set_version(const struct store *s, struct chunk_state *c, int member, int64_t number,
                         enum dtype dtype, struct store_answer *answer)
 {
+    if (c->rows) {
+        bucket_ops_answer(s, c, member, number, dtype, answer);
+        return;
+    }
     struct chunk_version *v = number == c->version ? &c->present : &c->previous;
     int whole = dtype != v->dtype || !v->wire;
     struct buf *payload = whole ? v->value : v->wire;
@@ -213,6 +218,8 @@ struct target {
 
 static int gives_dtype(const struct chunk_state *c, enum dtype wanted)
 {
+    if (c->rows)
+        return wanted == c->version_dtype ? GIVE_WIRE : GIVE_WHOLE;
     return wanted != c->present.dtype || !c->present.wire ? GIVE_WHOLE : GIVE_WIRE;
 }
 
@@ -275,13 +282,69 @@ static void answer_target(const struct store *s, struct chunk_state *c, const st
     } else if (t->give == GIVE_KEPT) {
         answer_set_unchanged(s, c->version, answer);
     } else {
-        answer_set_version(s, c, c->version, t->give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
-                           answer);
+        answer_set_version(s, c, t->member, c->version,
+                           t->give == GIVE_WHOLE ? DTYPE_F32 : c->version_dtype, answer);
+    }
+}
+
+static void send_answer(const struct store *s, const struct target *t, struct store_answer *a)
+{
+    const struct net_frame_head head = {s->cfg.generation, (uint32_t)t->member, t->incarnation};
+    if (a->kind != PIECE_REFUSED)
+        a->kind = t->kind;
+    a->samples = t->samples;
+    s->cfg.answer(s->cfg.ctx, &head, t->from, a);
+    buf_unref(a->payload);
+}
+
+/* Lists the members whose contributions were refused together with those of their step. The caller
+ * holds the chunk's lock. */
+static int collect_refused(const struct store *s, struct chunk_rows *r, struct target *t)
+{
+    int n = 0;
+    for (int m = 0; m < s->n_members && r->has_refused && n < ANSWER_BATCH; m++) {
+        struct chunk_refused *to = &r->refused[m];
+        if (to->incarnation)
+            t[n++] = (struct target){.member = m,
+                                     .incarnation = to->incarnation,
+                                     .from = to->from,
+                                     .kind = PIECE_REFUSED,
+                                     .give = GIVE_NOTHING};
+        to->incarnation = 0;
+    }
+    r->has_refused = n == ANSWER_BATCH;
+    return n;
+}
+
+/* Sends the answers of a bucket: each has the rows that its member reads. */
+static void answer_owed_rows(struct store *s, struct chunk_state *c)
+{
+    struct target t[ANSWER_BATCH];
+    struct store_answer a[ANSWER_BATCH];
+    for (int from = 0, n = 0; n > 0 || from < s->n_members;) {
+        pthread_mutex_lock(&c->lock);
+        n = collect_refused(s, c->rows, t);
+        if (n == 0)
+            n = collect_owed(s, c, &from, t);
+        for (int i = 0; i < n; i++) {
+            a[i] = (struct store_answer){.chunk = (uint32_t)c->chunk};
+            if (t[i].kind == PIECE_REFUSED)
+                answer_refuse(&a[i], "%s", c->rows->why);
+            else
+                answer_target(s, c, &t[i], &a[i]);
+        }
+        pthread_mutex_unlock(&c->lock);
+        for (int i = 0; i < n; i++)
+            send_answer(s, &t[i], &a[i]);
     }
 }
 
 void answer_owed(struct store *s, struct chunk_state *c)
 {
+    if (c->rows) {
+        answer_owed_rows(s, c);
+        return;
+    }
     struct target t[ANSWER_BATCH];
     for (int from = 0; from < s->n_members;) {
         struct store_answer a[N_GIVES];

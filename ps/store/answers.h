@@ -13,10 +13,11 @@ void answer_refuse(struct store_answer *answer, const char *fmt, ...)
 void answer_refuse_not_finite(const struct store *s, const struct chunk_state *c, int rank,
                               const struct net_piece *piece, size_t bad,
                               struct store_answer *answer);
-/* Sets an answer that carries version `number`, which the chunk still keeps. dtype is the format of
- * versions for members, or fp32 for members that need the whole value. If members receive changes,
- * the first version exists only in fp32. */
-void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
+/* Sets an answer that carries version `number`, which the chunk still keeps, for a member. dtype is
+ * the format of versions for members, or fp32 for members that need the whole value. If members
+ * receive changes, the first version exists only in fp32. The answer of a bucket has the rows that
+ * the member reads, and becomes a refusal if memory is lacking. */
+void answer_set_version(const struct store *s, struct chunk_state *c, int member, int64_t number,
                         enum dtype dtype, struct store_answer *answer);
 /* Returns true if version `number` is the present one, and equals the version that the sender of a
  * push on `step` already has. */

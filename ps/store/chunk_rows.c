@@ -21,6 +21,17 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
     out->optimizer.common.total_steps = s->job.optim.total_steps;
 }
 
+double chunk_rows_most_bytes(const struct chunks *chunks, int chunk)
+{
+    const struct net_table *t = tables_of(chunks, chunk);
+    size_t dim = (size_t)t->dim;
+    size_t floats = dim + optim_rows_slots(t->optimizer.kind, dim);
+    /* the index has a 4-byte entry for each row, and is filled to at least 3/8 */
+    double index = sizeof(uint32_t) * 8.0 / 3.0;
+    double row = (double)(sizeof(struct row) + floats * sizeof(float)) + index;
+    return (double)tables_share(t, t->max_rows) * row;
+}
+
 enum status chunk_rows_create(const struct store *s, struct chunk_state *c)
 {
     enum status st = ST_OK;
@@ -30,16 +41,28 @@ enum status chunk_rows_create(const struct store *s, struct chunk_state *c)
     TRY(r ? ST_OK : ST_NOMEM);
     c->rows = r;
     c->version = 0;
+    c->sum.dtype = s->job.push_dtype;
     chunk_rows_config(s, c->chunk, &config);
     r->table = tables_of(s->cfg.chunks, c->chunk);
     r->number = (int)config.number;
     r->weight = calloc(n_terms, sizeof *r->weight);
     r->reads = calloc((size_t)s->n_members, sizeof *r->reads);
-    TRY(r->weight && r->reads ? ST_OK : ST_NOMEM);
+    r->refused = calloc((size_t)s->n_members, sizeof *r->refused);
+    TRY(r->weight && r->reads && r->refused ? ST_OK : ST_NOMEM);
     TRY(shared_bucket_create(&config, &r->shared));
     TRY(merge_create((int)n_terms, config.dim, &r->merge));
 done:
     return st;
+}
+
+bool chunk_rows_is_readable(const struct chunk_rows *r, uint64_t version)
+{
+    if (!r->shared)
+        return false;
+    pthread_mutex_lock(&r->shared->lock);
+    bool is_readable = bucket_is_readable(r->shared->bucket, version);
+    pthread_mutex_unlock(&r->shared->lock);
+    return is_readable;
 }
 
 void chunk_rows_empty(const struct store *s, struct chunk_rows *r)
@@ -62,5 +85,6 @@ void chunk_rows_destroy(const struct store *s, struct chunk_rows *r)
     chunk_rows_empty(s, r);
     free(r->weight);
     free(r->reads);
+    free(r->refused);
     free(r);
 }

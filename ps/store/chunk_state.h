@@ -9,6 +9,7 @@
  *   answers.c      owed answers, and the members that others wait for
  *   samples.c      the samples that members read next, if a server assigns them
  *   chunk_rows.c   the chunk that is a bucket of a table
+ *   bucket_ops.c   contributions to a bucket, and answers with its rows
  *   handover.c     the end of a store, and the start of the next one from it
  *   snapshot.c     one version of every chunk, for checkpoints
  *   store.c        creation, and questions about all chunks
@@ -18,6 +19,7 @@
  *          comment states otherwise; fields that are atomic or that create sets need no lock. */
 #ifndef PS_STORE_CHUNK_STATE_H
 #define PS_STORE_CHUNK_STATE_H
+#include "net/wire/rows.h"
 #include "ps/store/aggregate.h"
 #include "ps/store/chunk_rows.h"
 #include "ps/store/chunk_update.h"
@@ -109,8 +111,9 @@ struct store {
 struct arrival {
     const struct net_frame_head *head;
     const struct net_piece *piece;
-    const uint8_t *lacking; /* marks of the gradients that the piece lacks; NULL: none */
-    uint64_t from;          /* number of the stream */
+    const uint8_t *lacking;         /* marks of the gradients that the piece lacks; NULL: none */
+    const struct rows_parts *parts; /* parts of the payload of a piece to a bucket */
+    uint64_t from;                  /* number of the stream */
     int64_t now_ns;
 };
 

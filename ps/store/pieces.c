@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "net/wire/fragments.h"
 #include "ps/store/answers.h"
+#include "ps/store/bucket_ops.h"
 #include "ps/store/checks.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
@@ -23,7 +24,8 @@ static void answer_present(const struct store *s, struct chunk_state *c, const s
     if (a->piece->kind == PIECE_PUSH && answer_is_unchanged(c, (int64_t)a->piece->step, c->version))
         answer_set_unchanged(s, c->version, answer);
     else
-        answer_set_version(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
+        answer_set_version(s, c, (int)a->head->member, c->version, first ? DTYPE_F32 : dtype,
+                           answer);
 }
 
 /* Returns the version that the contribution was computed on, if this version was sent to the
@@ -60,41 +62,51 @@ static bool agree_on_rate(const struct store *s, struct chunk_state *c, const st
     return true;
 }
 
-/* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp
- * when the slower members are near enough. If each contribution makes a version, the mean is
- * that contribution, so the weight has no effect unless it is 0, the weight of a sender that
- * skipped. Returns true if there is a new version. */
-static bool count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
-                       struct store_answer *answer)
+/* Adds a push to the next version of a chunk that has parameters. If each contribution makes a
+ * version, the mean is that contribution, so the weight has no effect unless it is 0, the weight of
+ * a sender that skipped. *made is nonzero if there is a new version. Returns false if the push does
+ * not count; then *answer contains the reason. */
+static bool contribute(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
+                       int *made, struct store_answer *answer)
 {
-    int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member, made = 0;
-    int skipped = a->piece->weight == 0;
-    size_t bad;
-    struct waiter *w = &c->waiters[member];
+    int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member;
     struct contribution from = {.member = member,
                                 .slot = slot,
                                 .payload = &a->piece->payload,
-                                .weight = alone && !skipped ? 1.0f : a->piece->weight,
+                                .weight = alone && a->piece->weight != 0 ? 1.0f : a->piece->weight,
                                 .lacking = a->lacking,
-                                .base = base_of(s, c, w, (int64_t)a->piece->step),
+                                .base = base_of(s, c, &c->waiters[member], (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
+    size_t bad;
+    enum status st = version_contribute(s, c, &from, made, &bad);
+    if (st == ST_INVALID)
+        answer_refuse_not_finite(s, c, member, a->piece, bad, answer);
+    else if (st != ST_OK)
+        answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+    return st == ST_OK;
+}
+
+/* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp
+ * when the slower members are near enough. Returns true if there is a new version. */
+static bool count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
+                       struct store_answer *answer)
+{
+    int member = (int)a->head->member, made = 0;
+    int64_t before = c->version;
+    struct waiter *w = &c->waiters[member];
     if (!check_zeros(s, c, a->piece, a->lacking, answer) || !agree_on_rate(s, c, a, answer))
         return false;
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
-    enum status st = version_contribute(s, c, &from, &made, &bad);
-    if (st == ST_INVALID) {
-        answer_refuse_not_finite(s, c, member, a->piece, bad, answer);
+    if (!(c->rows ? bucket_ops_contribute(s, c, a, slot, answer)
+                  : contribute(s, c, a, slot, &made, answer)))
         return false;
-    }
-    if (st != ST_OK) {
-        answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
-        return false;
-    }
+    if (c->rows)
+        made = c->version > before;
     c->arrived_ns = a->now_ns;
     if (made || c->pending)
         c->late = (struct late_step){(int64_t)a->piece->step, member, waited_ns};
     int has_turn = fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)a->piece->step);
-    if (skipped && has_turn && c->shelf == 0)
+    if (a->piece->weight == 0 && has_turn && c->shelf == 0)
         stragglers_skipped(s->stragglers, member);
     w->counted_by = a->head->incarnation;
     w->counted_step = (int64_t)a->piece->step;
@@ -176,7 +188,7 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
     if (s->job.sync_mode != JOB_SYNC || number < 0 || !version_is_kept(c, number))
         number = c->version;
     answer->kind = PIECE_VERSION;
-    answer_set_version(s, c, number, a->piece->dtype, answer);
+    answer_set_version(s, c, (int)a->head->member, number, a->piece->dtype, answer);
 }
 
 /* Returns the averages in the slots of a version; NULL: the chunk has none. */
@@ -254,6 +266,8 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
         answer_defer(c, a);
     else if (c->is_stopped)
         answer->kind = PIECE_REBASE;
+    else if (c->rows && !bucket_ops_take_reads(c, a, answer))
+        return false;
     else if (is_push)
         return handle_push(s, c, a, answer);
     else if (a->piece->kind == PIECE_INIT)
@@ -269,9 +283,11 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
                  uint64_t from, int64_t now_ns, struct store_answer *answer)
 {
     uint8_t lacking[LACKING_MAX_BYTES];
-    const struct arrival a = {head, piece, piece->lacking.bytes ? lacking : NULL, from, now_ns};
+    struct rows_parts parts;
+    const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
+    const struct arrival a = {head, piece, marks, &parts, from, now_ns};
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
-    struct chunk_state *c = check_piece(s, head, piece, lacking, answer);
+    struct chunk_state *c = check_piece(s, head, piece, lacking, &parts, answer);
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
@@ -282,6 +298,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     struct late_step late = c->late;
     double squares = c->squares;
     size_t not_finite = diverged_take(c);
+    bool has_refused = c->rows && c->rows->has_refused;
     pthread_mutex_unlock(&c->lock);
     diverged_log(s, c, not_finite, (int64_t)piece->step);
     if ((new_version || begun == CHUNK_PENDING_NORM) && piece->kind == PIECE_PUSH &&
@@ -290,7 +307,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     if (begun == CHUNK_PENDING_UPDATE)
         chunk_update_launch(s, c, &a, answer);
     /* A pull may be the first message after a restart, which raises the bound of ssp. */
-    if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
+    if (new_version || has_refused || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
         answer_owed(s, c);
     if (begun == CHUNK_PENDING_NORM)
         clip_add_squares(s, c->chunk, (int64_t)piece->step, squares);

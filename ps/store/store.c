@@ -14,27 +14,38 @@ static int members_of(const struct store_config *cfg)
     return cfg->n_members > 0 ? cfg->n_members : cfg->job->n_workers;
 }
 
-/* Checks the bytes that create will allocate against the limit, in doubles, so that nothing
- * overflows. */
+/* Checks the bytes that create will allocate, and those that rows of tables may need later, against
+ * the limit, in doubles, so that nothing overflows. */
 static enum status check_memory(const struct store_config *cfg, int *n_owned)
 {
-    double elems = 0;
+    double elems = 0, rows = 0, most = 0;
+    const char *largest = "";
     *n_owned = 0;
     for (int i = 0; i < cfg->chunks->n_chunks; i++) {
         if (cfg->server[i] != cfg->self)
             continue;
         elems += (double)cfg->chunks->chunks[i].n_elems;
+        double bytes = i < cfg->chunks->n_dense ? 0 : chunk_rows_most_bytes(cfg->chunks, i);
+        rows += bytes;
+        if (bytes > most)
+            largest = tables_of(cfg->chunks, i)->name;
+        most = bytes > most ? bytes : most;
         (*n_owned)++;
     }
-    double model = elems * sizeof(float);
+    double model = elems * sizeof(float) + rows;
     double tables = (double)*n_owned * members_of(cfg) *
                     (double)(sizeof(struct waiter) + sizeof(struct aggregate_copy));
     double limit = (double)cfg->max_bytes;
     if (model <= limit && tables <= limit)
         return ST_OK;
-    LOG_E(
-        "this server's chunks need %.0f bytes, and its records of contributions %.0f; each of the two may need at most --max_model_bytes=%.0f",
-        model, tables, limit);
+    if (rows > 0)
+        LOG_E(
+            "this server's chunks need %.0f bytes, of which rows of tables may need %.0f (the largest bucket, of table '%.60s', %.0f), and its records of contributions %.0f; each of the two may need at most --max_model_bytes=%.0f; lower max_rows or add servers",
+            model, rows, largest, most, tables, limit);
+    else
+        LOG_E(
+            "this server's chunks need %.0f bytes, and its records of contributions %.0f; each of the two may need at most --max_model_bytes=%.0f",
+            model, tables, limit);
     return ST_RANGE;
 }
 

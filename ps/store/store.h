@@ -42,8 +42,9 @@ struct store_answer {
     bool replaced;
     size_t placed; /* bytes of the version that the receiver's values have, instead of a payload */
     uint64_t samples; /* 1 + the first sample of the receiver's next step; 0: not reported */
+    uint32_t rows;    /* a bucket: rows of the payload */
     const char *why;  /* REFUSED: points to static text or into `text` */
-    char text[160];
+    char text[256];
 };
 
 struct store_config {

@@ -22,6 +22,8 @@ const struct chunk_version *version_find(const struct chunk_state *c, int64_t nu
 
 bool version_is_kept(const struct chunk_state *c, int64_t number)
 {
+    if (c->rows)
+        return number >= 0 && chunk_rows_is_readable(c->rows, (uint64_t)number);
     return version_find(c, number) != NULL;
 }
 
