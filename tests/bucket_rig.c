@@ -102,10 +102,10 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
     static const int server[RIG_DENSE + RIG_BUCKETS];
     *r = (struct rig){.job = config->job};
     r->job.n_workers = RIG_MEMBERS;
-    r->job.train_steps = 20;
+    r->job.train_steps = config->job.train_steps ? config->job.train_steps : 20;
     r->job.seed = 31;
     optim_defaults(OPTIM_SGD, &r->job.optim);
-    r->job.optim.total_steps = 20;
+    r->job.optim.total_steps = (uint64_t)r->job.train_steps;
     assert_int_equal(chunks_create(&param, 1, 4096, &r->chunks), ST_OK);
     add_tables(r, config);
     choose_keys(r);

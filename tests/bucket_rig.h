@@ -49,7 +49,7 @@ struct rig {
 
 /* Settings that tests change: the tables and the job, before the store is created. */
 struct rig_config {
-    struct net_job job; /* n_workers and train_steps are filled */
+    struct net_job job; /* n_workers is filled; train_steps 0: 20 */
     enum optim_rows_kind kind;
     int64_t max_rows; /* setting of 'words'; 0: it is 1000 */
     enum row_full when_full;

@@ -79,7 +79,7 @@ static void report_change(struct shard_writer *w)
 
 struct writing {
     const struct checkpoint_shard_file *file;
-    const struct snapshot *capture;
+    struct snapshot *capture;
     struct safetensors_written written;
     enum status st;
 };
@@ -93,8 +93,8 @@ static void *writing_main(void *arg)
     return NULL;
 }
 
-static enum status write_aside(const struct checkpoint_shard_file *file,
-                               const struct snapshot *from, struct safetensors_written *out)
+static enum status write_aside(const struct checkpoint_shard_file *file, struct snapshot *from,
+                               struct safetensors_written *out)
 {
     pthread_t thread;
     struct writing w = {.file = file, .capture = from};

@@ -7,7 +7,9 @@
 #include "checkpoint/shard_file.h"
 #include "ps/store/snapshot.h"
 
-enum status snapshot_file_write(const struct checkpoint_shard_file *cp, const struct snapshot *from,
+/* Writes the dense chunks, and then copies and writes the buckets one after the other; the hold of
+ * each ends when it was copied. */
+enum status snapshot_file_write(const struct checkpoint_shard_file *cp, struct snapshot *from,
                                 struct safetensors_written *out);
 
 #endif

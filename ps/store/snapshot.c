@@ -55,12 +55,39 @@ void snapshot_destroy(struct snapshot *s)
     free(s);
 }
 
+/* Holds version `number` of a bucket. */
+static bool hold_bucket(struct snapshot_chunk *to, const struct chunk_rows *r, int64_t number)
+{
+    if (!r->shared || number < 0)
+        return false;
+    pthread_mutex_lock(&r->shared->lock);
+    enum status st = bucket_hold(r->shared->bucket, (uint64_t)number);
+    pthread_mutex_unlock(&r->shared->lock);
+    if (st != ST_OK)
+        return false;
+    to->version = number;
+    to->bucket = shared_bucket_ref(r->shared);
+    return true;
+}
+
+static void release_bucket(struct shared_bucket *bucket, int64_t version)
+{
+    if (!bucket)
+        return;
+    pthread_mutex_lock(&bucket->lock);
+    bucket_release(bucket->bucket, (uint64_t)version);
+    pthread_mutex_unlock(&bucket->lock);
+    shared_bucket_unref(bucket);
+}
+
 /* Holds version `number` of the chunk. Returns false if the chunk does not keep that version. The
  * caller holds the chunk's lock. */
 static bool hold(struct snapshot *s, const struct chunk_state *c, int64_t number)
 {
     struct snapshot_chunk *to = &s->chunk[c->shelf];
     struct chunk_version held;
+    if (c->rows)
+        return hold_bucket(to, c->rows, number);
     if (!version_hold(c, number, &held))
         return false;
     to->version = number;
@@ -127,6 +154,12 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
     return ST_OK;
 }
 
+void snapshot_release_bucket(struct snapshot *s, int i)
+{
+    release_bucket(s->chunk[i].bucket, s->chunk[i].version);
+    s->chunk[i].bucket = NULL;
+}
+
 void snapshot_end(struct snapshot *s)
 {
     for (int i = 0; i < s->store->n_owned; i++) {
@@ -135,8 +168,11 @@ void snapshot_end(struct snapshot *s)
         c->snapshot = NULL;
         struct buf *value = s->chunk[i].value, *slots = s->chunk[i].slots;
         struct buf *idle = s->chunk[i].idle;
+        struct shared_bucket *bucket = s->chunk[i].bucket;
         s->chunk[i].value = s->chunk[i].slots = s->chunk[i].idle = NULL;
+        s->chunk[i].bucket = NULL;
         pthread_mutex_unlock(&c->lock);
+        release_bucket(bucket, s->chunk[i].version);
         buf_unref(value);
         buf_unref(slots);
         buf_unref(idle);

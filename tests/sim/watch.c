@@ -356,13 +356,11 @@ static void check_file(const struct checkpoint_shard_file *cp, const struct snap
 }
 
 enum status __real_snapshot_file_write(const struct checkpoint_shard_file *cp,
-                                       const struct snapshot *from,
-                                       struct safetensors_written *out);
+                                       struct snapshot *from, struct safetensors_written *out);
 enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
-                                       const struct snapshot *from,
-                                       struct safetensors_written *out);
+                                       struct snapshot *from, struct safetensors_written *out);
 enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
-                                       const struct snapshot *from, struct safetensors_written *out)
+                                       struct snapshot *from, struct safetensors_written *out)
 {
     struct server *s = sim_server(sim.running);
     if (s && !s->is_dying)
