@@ -67,9 +67,8 @@ static void on_leave(void *ctx, const struct net_leave *leave)
 
 #define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SEGMENT_STAMP_BYTES)
 
-/* Creates a buffer for the chunk's next version. A chunk has two places in the segment, which its
- * versions use in turn. */
-static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
+/* A chunk has two places in the segment, which its versions use in turn. */
+enum status tiny_new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
 {
     if (!t->segment)
         return buf_create(bytes, out);
@@ -85,7 +84,7 @@ static void renew(struct tiny *t, int chunk, const struct net_payload *from)
 {
     struct buf *b = NULL, *old = t->value[chunk];
     size_t bytes = from ? from->bytes : old->bytes;
-    if (new_buf(t, chunk, bytes, &b) != ST_OK)
+    if (tiny_new_buf(t, chunk, bytes, &b) != ST_OK)
         abort();
     if (from)
         payload_copy(from, b->data);
@@ -172,24 +171,49 @@ static bool place(struct tiny *t, const struct net_piece *p)
     return true;
 }
 
+/* Returns a reference to the value in t->dtype; NULL for NULL. */
+static struct buf *encode(const struct tiny *t, struct buf *value)
+{
+    size_t n = value ? value->bytes / sizeof(float) : 0;
+    struct buf *coded = NULL;
+    if (!value || t->dtype == DTYPE_F32)
+        return value ? buf_ref(value) : NULL;
+    if (buf_create(dtype_bytes(t->dtype, n), &coded) != ST_OK)
+        abort();
+    dtype_encode(t->dtype, coded->data, value->data, n);
+    return coded;
+}
+
 static uint64_t answered_version(const struct tiny *t, const struct net_piece *piece)
 {
     uint64_t version = (uint64_t)t->version[piece->chunk];
     return version - (t->older && piece->kind == PIECE_PULL && piece->step == version);
 }
 
+/* Checks a piece. Returns true if on_piece must answer it. */
+static bool accepts(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
+                    const struct net_piece *piece)
+{
+    bool has_rows = piece->chunk >= (uint32_t)t->chunks->n_dense;
+    if (piece->chunk >= (uint32_t)t->n_chunks ||
+        (!has_rows && piece->payload.bytes > 0 &&
+         piece->payload.bytes !=
+             dtype_bytes(piece->dtype, (size_t)t->chunks->chunks[piece->chunk].n_elems))) {
+        net_stream_fail(stream, head, piece->chunk, "no such chunk or length");
+        return false;
+    }
+    if (rebase(t, stream, head, piece))
+        return false;
+    if (has_rows)
+        t->on_rows(t, stream, head, piece);
+    return !has_rows;
+}
+
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
     struct tiny *t = ctx;
-    if (piece->chunk >= (uint32_t)t->n_chunks ||
-        (piece->payload.bytes > 0 &&
-         piece->payload.bytes !=
-             dtype_bytes(piece->dtype, (size_t)t->chunks->chunks[piece->chunk].n_elems))) {
-        net_stream_fail(stream, head, piece->chunk, "no such chunk or length");
-        return;
-    }
-    if (rebase(t, stream, head, piece))
+    if (!accepts(t, stream, head, piece))
         return;
     struct net_piece answer = {.chunk = piece->chunk};
     pthread_mutex_lock(&t->lock);
@@ -197,14 +221,13 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     t->last_rank = (int)head->member;
     answer.kind = take(t, head, piece);
     answer.step = answered_version(t, piece);
-    struct buf *value = t->value[piece->chunk];
+    answer.dtype = t->dtype;
+    struct buf *value = encode(t, t->value[piece->chunk]);
     answer.placed = answer.kind == PIECE_APPLIED && place(t, piece);
     int hold = t->hold || t->lose || !value, over = t->end && t->version[piece->chunk] >= t->end;
     size_t bytes = value && !over ? value->bytes : 0;
-    if (value) {
-        buf_ref(value);
+    if (value)
         answer.crc32c = digest_crc32c(0, value->data, value->bytes);
-    }
     answer.kind = over ? PIECE_REBASE : answer.kind;
     if (t->bad_crc > 0 && !hold) {
         t->bad_crc--;
@@ -263,7 +286,7 @@ void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_ser
     clock_cond_init(&t->changed);
     t->last_member = t->last_rank = -5;
     for (int i = 0; i < TINY_CHUNKS; i++)
-        t->version[i] = -1;
+        t->version[i] = i < chunks->n_dense || i >= chunks->n_chunks ? -1 : 0;
 }
 
 void tiny_share(struct tiny *t)
@@ -338,6 +361,8 @@ static void go_back(struct tiny *t, int64_t step)
     for (int i = 0; i < t->n_chunks; i++) {
         const struct net_chunk *c = &t->chunks->chunks[i];
         struct buf *b;
+        if (i >= t->chunks->n_dense)
+            t->version[i] = step;
         if (!t->value[i])
             continue;
         if (buf_create((size_t)c->n_elems * sizeof(float), &b) != ST_OK)

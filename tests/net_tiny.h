@@ -39,6 +39,7 @@ struct tiny {
     int writes;
     int n_placed;               /* answers that report a write */
     struct segment *values;     /* values that were written last; NULL: none */
+    enum dtype dtype;           /* format of versions, without blocks */
     int kind;                   /* enum piece_kind that answers PUSH, with `why`; 0: as usual */
     uint32_t order[TINY_ORDER]; /* chunks of the first n_push pushes, in the order of arrival */
     int n_rebase;               /* number of pieces answered by REBASE */
@@ -48,7 +49,12 @@ struct tiny {
     int n_soon;                 /* requests of members to leave soon */
     float pushed[TINY_CHUNKS];  /* first value of each chunk's last counted push */
     int last_member, last_rank; /* member of the last join, and rank of the last frame */
-    struct net_stream *held;    /* stream of the last dropped piece */
+    /* Processes a piece to a bucket of a table, whose first version is 0; called without the lock.
+     */
+    void (*on_rows)(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
+                    const struct net_piece *piece);
+    void *rows;              /* state of on_rows */
+    struct net_stream *held; /* stream of the last dropped piece */
     struct net_frame_head held_head;
 };
 
@@ -67,6 +73,9 @@ void tiny_set(struct tiny *t, int *field, int value);
 /* Begins a new generation, in which all chunks are at version `step`. The value of each float is
  * its index + step. */
 void tiny_go_back(struct tiny *t, int64_t step);
+/* Creates a buffer for the chunk's next version, in the segment if there is one. The caller holds
+ * the lock. */
+enum status tiny_new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out);
 /* Begins a new generation without values, as servers that have lost the parameters. */
 void tiny_forget(struct tiny *t);
 /* Begins a planned generation like tiny_go_back, with other servers, and with another place for the

@@ -3,6 +3,7 @@
 #include "base/thread_pool.h"
 #include "base/trace.h"
 #include "net/exchange/exchange_requests.h"
+#include "net/exchange/rows_impl.h"
 #include "net/wire/fragments.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -218,22 +219,20 @@ static void decode_part(void *ctx, int k)
                  d->n - at < PART ? d->n - at : PART);
 }
 
-/* Decodes a version to `to`: params or other memory. The caller does not read the chunk before the
- * answer is complete, so a bad copy does no harm: a correct copy will follow. If params hold a
- * contribution, and the server sends its answer again, then the server has counted the contribution
- * and does not read it again. */
-static enum status read_version(struct link *l, const struct net_piece *p, float *to)
+/* Decodes a version, or n numbers of rows, to `to`: params or other memory. The caller does not
+ * read the chunk before the answer is complete, so a bad copy does no harm: a correct copy will
+ * follow. If params hold a contribution, and the server sends its answer again, then the server has
+ * counted the contribution and does not read it again. */
+static enum status read_version(struct link *l, const struct net_piece *p, size_t n, float *to)
 {
     enum status st = ST_OK;
-    const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
     uint32_t crc = p->crc32c;
     if (p->shared_offset) {
-        struct decoding d = {p->dtype, (size_t)c->n_elems, p->payload.span->data + p->payload.skip,
-                             to};
+        struct decoding d = {p->dtype, n, p->payload.span->data + p->payload.skip, to};
         thread_pool_run(l->x->cfg.threads, (int)((d.n + PART - 1) / PART), decode_part, &d);
         return check_stamp(l, p);
     }
-    payload_decode(&p->payload, p->dtype, (size_t)c->n_elems, to, is_summed(l, p) ? &crc : NULL);
+    payload_decode(&p->payload, p->dtype, n, to, is_summed(l, p) ? &crc : NULL);
     TRY(check_sum(l, p, crc));
 done:
     return st;
@@ -282,21 +281,48 @@ static enum status read_answer(struct link *l, const struct net_piece *p, bool a
     enum status st = ST_OK;
     struct exchange_chunk *c = &l->x->chunks[p->chunk];
     const struct net_chunk *at = exchange_request_chunk(l->x, (int)p->chunk);
+    size_t n = (size_t)at->n_elems;
     float *late = NULL;
     if (p->kind == PIECE_AVERAGE) {
-        TRY(read_version(l, p, l->x->averages + at->first));
+        TRY(read_version(l, p, n, l->x->averages + at->first));
     } else if (dtype_block(p->dtype) > 1) {
         TRY(read_change(l, p));
     } else {
         if (apart)
-            late = malloc((size_t)at->n_elems * sizeof *late);
+            late = malloc(n * sizeof *late);
         TRY(apart && !late ? ST_NOMEM : ST_OK);
-        TRY(read_version(l, p, apart ? late : l->x->cfg.params + at->first));
+        TRY(read_version(l, p, n, apart ? late : l->x->cfg.params + at->first));
     }
     complete_request(l, c, p, late);
     late = NULL;
 done:
     free(late);
+    return st;
+}
+
+static enum status ignore_late(const struct link *l, const struct net_piece *p)
+{
+    LOG_D("ps:%d (%s): late answer for chunk %u ignored", l->index, l->addr, p->chunk);
+    return ST_OK;
+}
+
+/* Reads the answer to a bucket's request: the rows of the request's read keys. */
+static enum status answer_rows(struct link *l, const struct net_piece *p)
+{
+    struct net_exchange *x = l->x;
+    struct exchange_chunk *c = &x->chunks[p->chunk];
+    struct exchange_rows *r = exchange_rows_of(x, (int)p->chunk);
+    enum status st = ST_OK;
+    pthread_mutex_lock(&x->lock);
+    bool wanted = is_answer(c, p);
+    pthread_mutex_unlock(&x->lock);
+    if (!wanted)
+        return ignore_late(l, p);
+    TRY(exchange_rows_check(l, p));
+    TRY(read_version(l, p, r->n_reads * (size_t)r->dim, r->values));
+    TRY(exchange_rows_check_values(l, p));
+    complete_request(l, c, p, NULL);
+done:
     return st;
 }
 
@@ -310,6 +336,8 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     }
     if ((p->kind < PIECE_VERSION || p->kind > PIECE_STALE) && p->kind != PIECE_AVERAGE)
         return refuse_answer(l, p);
+    if (is_its && (int)p->chunk >= x->n_dense)
+        return answer_rows(l, p);
     if (!fits_table(l, p)) {
         LOG_E(
             "ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does not allow",
@@ -328,10 +356,8 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
               l->index, l->addr, p->chunk);
         return ST_PROTOCOL;
     }
-    if (!wanted) {
-        LOG_D("ps:%d (%s): late answer for chunk %u ignored", l->index, l->addr, p->chunk);
-        return ST_OK;
-    }
+    if (!wanted)
+        return ignore_late(l, p);
     if (!is_there)
         return read_answer(l, p, apart);
     complete_request(l, c, p, NULL);

@@ -7,7 +7,7 @@ enum status net_exchange_averages(struct net_exchange *x, float *out)
 {
     enum status st = ST_OK;
     x->averages = out;
-    for (int i = 0; i < x->n_chunks && st == ST_OK; i++)
+    for (int i = 0; i < x->n_dense && st == ST_OK; i++) /* rows have no averages */
         st = exchange_request_average(x, i);
-    return st == ST_OK ? net_exchange_wait(x, 0, x->n_chunks, 0) : st;
+    return st == ST_OK ? net_exchange_wait(x, 0, x->n_dense, 0) : st;
 }

@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "net/exchange/exchange_requests.h"
 #include "net/exchange/residuals.h"
+#include "net/exchange/rows_impl.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
 #include <stdatomic.h>
@@ -128,12 +129,14 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     clock_cond_init(&x->ready);
     clock_cond_init(&x->work);
     x->n_chunks = cfg->join.chunks->n_chunks;
+    x->n_dense = cfg->join.chunks->n_dense;
     x->push_dtype = cfg->join.job.push_dtype;
     x->version_dtype = cfg->join.job.version_dtype;
     atomic_init(&x->rate, 1);
     make_segment(x);
     TRY(make_session(x));
     TRY(wire_auto_make_staged(x));
+    TRY(exchange_rows_create(x));
     TRY(fragments_create(&cfg->join.job, cfg->join.chunks, &x->fragment));
     x->links = calloc(1, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
@@ -233,6 +236,7 @@ void net_exchange_destroy(struct net_exchange *x)
     segment_unref(x->segment);
     segment_unref(x->values);
     residuals_destroy(x->residuals);
+    exchange_rows_destroy(x);
     free(x->session);
     free(x->server);
     free(x->fragment);
@@ -331,8 +335,10 @@ bool net_exchange_is_busy(struct net_exchange *x, int chunk)
         return false;
     pthread_mutex_lock(&x->lock);
     const struct exchange_chunk *c = &x->chunks[chunk];
+    /* the payload of a bucket's next request replaces the last one */
+    bool held = chunk >= x->n_dense ? c->refs > 0 : c->late != NULL;
     bool busy =
-        exchange_session_status(x) == ST_OK && !c->ended && (c->item.kind != PIECE_NONE || c->late);
+        exchange_session_status(x) == ST_OK && !c->ended && (c->item.kind != PIECE_NONE || held);
     pthread_mutex_unlock(&x->lock);
     return busy;
 }

@@ -30,7 +30,8 @@ struct exchange_chunk {
 
 struct net_exchange {
     struct net_exchange_config cfg;
-    int n_chunks;
+    int n_chunks; /* number of all chunks; the first n_dense are not buckets */
+    int n_dense;
     enum dtype push_dtype, version_dtype;
     _Atomic float rate;      /* factor of the learning rate in the next contributions */
     struct segment *segment; /* contributions that servers on this host read in place; NULL: none */
@@ -43,7 +44,8 @@ struct net_exchange {
     struct residuals *residuals; /* rounding errors of earlier contributions; NULL: the
                                     format keeps none */
     struct exchange_chunk *chunks;
-    float *averages;  /* flat block of net_exchange_averages; set before its requests */
+    struct exchange_rows *rows; /* [n_chunks - n_dense] rows of each bucket; NULL: no tables */
+    float *averages;            /* flat block of net_exchange_averages; set before its requests */
     uint8_t *lacking; /* marks of each chunk's last contribution (lacking_at); guarded by `lock` */
     int *fragment;    /* fragment of each chunk; NULL: every chunk is in each step (fragments.h) */
     struct grpc_runtime_pollers *pollers;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange/residuals.h"
+#include "net/exchange/rows_impl.h"
 #include "net/wire/lacking.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -138,7 +139,7 @@ static void choose_way(struct link *l, struct send_queue_item *item)
     item->shared = l->arena != NULL;
     if (item->kind == PIECE_PUSH && l->lends && item->bytes > 0)
         item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
-    item->placed = item->shared_offset > 0 && l->places;
+    item->placed = item->shared_offset > 0 && l->places && (int)item->chunk < l->x->n_dense;
 }
 
 static bool has_window(const struct link *l)
@@ -156,14 +157,15 @@ static bool is_full(const struct link *l, size_t bytes)
 /* Counts the bytes that are sent, until the server has acknowledged them. Frames of few bytes do
  * not count, since an acknowledgement (TAKEN) for each of them would cost more than the frame.
  * Initial values do not count either: a region's server answers them only when it has received all
- * of them. */
+ * of them. Nor do the keys of a pull, which the server may answer only after contributions that
+ * wait behind it. */
 static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
     bool counts = has_window(l) && batch->bytes >= SEND_QUEUE_EAGER_BYTES;
     int64_t now_ns = counts ? clock_now_ns() : 0;
     for (int i = 0; counts && i < batch->n; i++) {
         struct send_queue_item *item = batch->items[i];
-        if (item->shared_offset || item->kind == PIECE_INIT)
+        if (item->shared_offset || item->kind == PIECE_INIT || item->kind == PIECE_PULL)
             continue;
         item->ask_taken = item->kind == PIECE_PUSH;
         l->x->chunks[item->chunk].in_flight = item->bytes;
@@ -278,7 +280,9 @@ void exchange_request_first(struct link *l, bool init)
             continue;
         struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
-        if (init) { /* full precision, because the servers start with this value */
+        if (i >= x->n_dense) {
+            exchange_rows_forget(x, i); /* a bucket's first version is empty */
+        } else if (init) { /* full precision, because the servers start with this value */
             const struct net_chunk *at = exchange_request_chunk(x, i);
             item.kind = PIECE_INIT;
             item.dtype = DTYPE_F32;
@@ -293,9 +297,8 @@ void exchange_request_first(struct link *l, bool init)
     }
 }
 
-/* Makes `item` the chunk's request, with a copy of its marks, and starts to send it. */
-static enum status start_request(struct net_exchange *x, int chunk,
-                                 const struct send_queue_item *item)
+enum status exchange_request_start(struct net_exchange *x, int chunk,
+                                   const struct send_queue_item *item)
 {
     if (chunk < 0 || chunk >= x->n_chunks || item->step > INT64_MAX)
         return ST_RANGE;
@@ -334,7 +337,7 @@ void net_exchange_set_rate(struct net_exchange *x, float rate)
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight, const uint8_t *lacking)
 {
-    if (chunk < 0 || chunk >= x->n_chunks)
+    if (chunk < 0 || chunk >= x->n_dense)
         return ST_RANGE;
     enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     struct send_queue_item item = {
@@ -356,7 +359,7 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
         item.data = NULL; /* the contribution adds nothing, so its data are not sent */
         item.bytes = 0;
     }
-    return start_request(x, chunk, &item);
+    return exchange_request_start(x, chunk, &item);
 }
 
 /* Sets the residuals of the parameters whose gradient is missing, from the n_elems floats of
@@ -388,7 +391,7 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
                                       const float *data, float weight, const uint8_t *lacking)
 {
-    if (chunk < 0 || chunk >= x->n_chunks)
+    if (chunk < 0 || chunk >= x->n_dense)
         return ST_RANGE;
     enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
@@ -436,7 +439,7 @@ static enum status pull_chunk(struct net_exchange *x, int chunk, int64_t step, e
 {
     struct send_queue_item item = {
         .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step + 1, .dtype = dtype};
-    return step < 0 ? ST_RANGE : start_request(x, chunk, &item);
+    return step < 0 ? ST_RANGE : exchange_request_start(x, chunk, &item);
 }
 
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step)
@@ -450,10 +453,10 @@ enum status exchange_request_average(struct net_exchange *x, int chunk)
                                          .chunk = (uint32_t)chunk,
                                          .step = (uint64_t)net_exchange_version(x, chunk) + 1,
                                          .dtype = DTYPE_F32};
-    return start_request(x, chunk, &item);
+    return exchange_request_start(x, chunk, &item);
 }
 
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
 {
-    return pull_chunk(x, chunk, step, DTYPE_F32);
+    return chunk >= x->n_dense ? ST_RANGE : pull_chunk(x, chunk, step, DTYPE_F32);
 }

@@ -15,6 +15,10 @@ void exchange_request_first(struct link *l, bool init);
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step);
 /* Requests the averages of a chunk at the version in params, for x->averages. */
 enum status exchange_request_average(struct net_exchange *x, int chunk);
+/* Makes `item` the request of a chunk that has none, with a copy of its marks, and starts to send
+ * it. */
+enum status exchange_request_start(struct net_exchange *x, int chunk,
+                                   const struct send_queue_item *item);
 /* Makes `item` the chunk's request, or (kind PIECE_NONE) ends its present request. Returns true if
  * the caller must call exchange_session_report_busy. The caller holds x->lock. */
 bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
