@@ -1,15 +1,18 @@
 /* tests/ps_noalloc_test.c - between steps our code allocates no memory: the store in every mode and
  * order of arrival, the exchange of a worker alone, and client, service and store over loopback.
- * The program contains our libraries, and replaces the allocating functions for them (--wrap). It
- * does not see gRPC's own allocations. */
+ * Only a step that creates rows of a table may allocate memory. The program contains our libraries,
+ * and replaces the allocating functions for them (--wrap). It does not see gRPC's own allocations.
+ */
 #include "base/log.h"
 #include "member/updates.h"
+#include "net/wire/tables.h"
 #include "ps/service/service.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { N_ELEMS = 5000, N_CHUNKS = 5, WARM_UP = 4, STEPS = 60, GENERATION = 1 };
 
@@ -129,6 +132,90 @@ static void store_allocates_nothing_between_steps(void **state)
     }
 }
 
+enum { N_TABLE_KEYS = 200, TABLE_DIM = 4 };
+
+/* Pushes to a bucket the same keys as in each step, or `more` further ones, and reads them. */
+static void push_rows(struct store *s, const struct net_job *job, int member, int64_t step,
+                      size_t more)
+{
+    static uint8_t data[2 * N_TABLE_KEYS * (2 * 8 + TABLE_DIM * 4)];
+    size_t n = N_TABLE_KEYS + more;
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(data + i * sizeof i, &i, sizeof i);
+        memcpy(data + (n + i) * sizeof i, &i, sizeof i);
+    }
+    memset(data + 2 * n * sizeof n, 0, n * TABLE_DIM * sizeof(float));
+    struct net_frame_head head = {GENERATION, (uint32_t)member, 5};
+    struct net_piece piece = {.kind = PIECE_PUSH,
+                              .chunk = N_CHUNKS,
+                              .step = (uint64_t)step,
+                              .weight = 1,
+                              .dtype = job->push_dtype,
+                              .rows = (uint32_t)n,
+                              .reads = (uint32_t)n,
+                              .payload.bytes = n * (2 * sizeof(uint64_t)) +
+                                               dtype_bytes(job->push_dtype, n * TABLE_DIM)};
+    assert_int_not_equal(store_rig_act(s, &head, piece, data, 0), PIECE_REFUSED);
+    piece = (struct net_piece){.kind = PIECE_PULL,
+                               .chunk = N_CHUNKS,
+                               .reads = (uint32_t)n,
+                               .payload.bytes = n * sizeof(uint64_t)};
+    assert_int_equal(store_rig_act(s, &head, piece, data, 0), PIECE_VERSION);
+}
+
+static void run_bucket(const struct net_job *job)
+{
+    struct net_table table = {
+        .name = "t", .dim = TABLE_DIM, .n_buckets = 1, .max_rows = 1000, .step_rows = 1000};
+    struct chunks *chunks = make_chunks();
+    struct store *s;
+    int server[N_CHUNKS + 1] = {0}, n_answers = 0;
+    optim_rows_defaults(OPTIM_ROWS_ADAM, &table.optimizer);
+    assert_int_equal(tables_add(chunks, &table, 1), ST_OK);
+    struct store_config cfg = {.chunks = chunks,
+                               .job = job,
+                               .server = server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = &n_answers};
+    assert_int_equal(store_create(&cfg, &s), ST_OK);
+    for (int m = 0; m < job->n_workers; m++)
+        store_admit(s, m, 5);
+    long before = 0, after = 0;
+    for (int64_t step = 0; step <= STEPS; step++) {
+        if (step == WARM_UP)
+            before = atomic_load(&n_allocations);
+        if (step == STEPS) /* this step creates rows, which may need memory */
+            after = atomic_load(&n_allocations);
+        for (int m = 0; m < job->n_workers; m++)
+            push_rows(s, job, m, step, step == STEPS ? N_TABLE_KEYS : 0);
+    }
+    assert_int_equal(after - before, 0);
+    assert_true(atomic_load(&n_allocations) > after);
+    store_destroy(s);
+    chunks_destroy(chunks);
+}
+
+/* A step may allocate memory for the rows that it creates. */
+static void bucket_allocates_nothing_for_rows_that_exist(void **state)
+{
+    static const struct net_job jobs[] = {
+        {.sync_mode = JOB_SYNC},
+        {.sync_mode = JOB_SYNC, .push_dtype = DTYPE_BF16, .version_dtype = DTYPE_F16},
+        {.sync_mode = JOB_ASYNC},
+        {.sync_mode = JOB_SSP, .staleness = 1},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        struct net_job job = jobs[i];
+        print_message("job %zu\n", i);
+        job.n_workers = 2;
+        job.train_steps = 1000;
+        optim_defaults(OPTIM_SGD, &job.optim);
+        run_bucket(&job);
+    }
+}
+
 static struct net_exchange_config client_config(const struct hosts *hosts, int member,
                                                 const struct chunks *chunks, float *params)
 {
@@ -238,7 +325,7 @@ static void exchange_allocates_nothing_between_steps(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    return RUN_TESTS(store_allocates_nothing_between_steps,
-                     worker_alone_allocates_nothing_between_steps,
-                     exchange_allocates_nothing_between_steps);
+    return RUN_TESTS(
+        store_allocates_nothing_between_steps, bucket_allocates_nothing_for_rows_that_exist,
+        worker_alone_allocates_nothing_between_steps, exchange_allocates_nothing_between_steps);
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "net/wire/lacking.h"
+#include "net/wire/tables.h"
 #include "ps/store/handover.h"
 #include <stdlib.h>
 
@@ -63,6 +64,15 @@ static enum status fetch_shards(const struct run_config *cfg, const struct run *
     return shard_fetch_run(cfg->gather, &request);
 }
 
+/* Returns the largest size of an answer for a chunk. */
+static size_t answer_bytes(const struct chunks *chunks, int chunk)
+{
+    if (chunk < chunks->n_dense)
+        return (size_t)chunks->chunks[chunk].n_elems * sizeof(float);
+    const struct net_table *t = tables_of(chunks, chunk);
+    return (size_t)tables_share(t, t->step_rows) * (size_t)t->dim * sizeof(float);
+}
+
 enum status run_create(const struct run_config *cfg, struct run **out)
 {
     enum status st = ST_OK;
@@ -87,7 +97,7 @@ enum status run_create(const struct run_config *cfg, struct run **out)
         r->has_chunks0 |= p->shard[i] == 0;
     for (int i = 0; i < p->chunks->n_chunks; i++)
         if (p->shard[i] == r->self)
-            r->n_bytes += (size_t)p->chunks->chunks[i].n_elems * sizeof(float);
+            r->n_bytes += answer_bytes(p->chunks, i);
     struct store_config store = cfg->store;
     store.chunks = p->chunks;
     store.job = &p->job;

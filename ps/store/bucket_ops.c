@@ -144,8 +144,7 @@ static void refuse_step(const struct store *s, struct chunk_state *c, struct sto
         w->counted_by = 0;
         w->clock--;
     }
-    merge_clear(r->merge);
-    c->sum.n_counted = 0;
+    c->sum.n_counted = 0; /* the next contribution of a member replaces its copy in the merge */
 }
 
 bool bucket_ops_contribute(const struct store *s, struct chunk_state *c, const struct arrival *a,
