@@ -21,17 +21,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import time
 
-from common import SOURCE, free_ports, in_turns, machine, wait_all, write_json
-
-BUILD = os.path.join(SOURCE, "build")
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-os.environ.setdefault("WEIR_PROGRAMS", os.path.join(BUILD, "bin"))
-sys.path.insert(0, os.path.join(SOURCE, "python"))
-import weir  # noqa: E402
+import two_members
+from common import SOURCE, in_turns, machine, write_json
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "early": "Weir with early=True",
@@ -68,47 +61,10 @@ def options(args, kind, rank, servers=()):
                        "trace": args.trace})
 
 
-def run_weir(args, kind):
-    with weir.Cluster(n_workers=2) as cluster:
-        ps = cluster.processes["ps:0"]
-        for i in range(2):
-            cluster.start_worker(i, [sys.executable, RUN, options(
-                args, kind, i, [ps.popen.pid] if i == 0 else [])])
-        peak, deadline = 0, time.monotonic() + args.limit
-        while True:
-            peak = max(peak, rss(ps.popen.pid))
-            try:
-                cluster.wait(0.2)  # a failure is reported at once
-                break
-            except weir.Timeout:
-                if time.monotonic() > deadline:
-                    raise
-        return [json.loads(cluster.output("worker:%d" % i)) for i in range(2)], peak
-
-
-def rss(pid):
-    """Returns the highest memory of a process so far, in MB; 0: the process has ended."""
-    try:
-        with open("/proc/%d/status" % pid, encoding="ascii") as f:
-            return next((int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM")), 0)
-    except OSError:
-        return 0
-
-
-def run_pytorch(args, kind):
-    env = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-           "MASTER_PORT": str(free_ports(1)[0]), "GLOO_SOCKET_IFNAME": "lo",
-           "PYTHONPATH": os.path.join(SOURCE, "python")}
-    ranks = [subprocess.Popen([sys.executable, RUN, options(args, kind, rank)],
-                              env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
-                              start_new_session=True)  # as weir.Cluster does
-             for rank in range(2)]
-    return [json.loads(text) for text in wait_all(ranks, kind, args.limit)], 0
-
-
 def round_of(args, kind):
     """Returns {figure: value} of one round."""
-    ranks, server = run_weir(args, kind) if kind in WEIR else run_pytorch(args, kind)
+    ranks, server = two_members.run(kind in WEIR, lambda rank, servers: [
+        sys.executable, RUN, options(args, kind, rank, servers)], kind, args.limit)
     seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
     tokens = 2 * args.batch * CONTEXT * args.steps
     cpu = sum(r["cpu"] for r in ranks)
@@ -125,8 +81,8 @@ def report(args, rounds):
               for kind, of in rounds.items()}
     print("\n%s; PyTorch %s, %d thread(s); GPT of %d layers, width %d; batch %d x %d tokens a "
           "worker; %d steps; median of %d interleaved rounds:\n" % (
-              machine(), torch_version(), args.threads, args.layers, args.width, args.batch,
-              CONTEXT, args.steps, args.rounds))
+              machine(), two_members.torch_version(), args.threads, args.layers, args.width,
+              args.batch, CONTEXT, args.steps, args.rounds))
     print("| | tokens/s | lowest to highest | CPU ms per 1,000 tokens | of it servers | "
           "MB of a worker | MB of ps |\n| --- | --- | --- | --- | --- | --- | --- |")
     for kind, m in median.items():
@@ -150,11 +106,6 @@ def compare(rounds, median, kind):
     print("loss, mean of the last quarter: %s %.6f, DDP %.6f" % (NAMES[kind], a, b))
     if not abs(a - b) <= ALLOW_LOSS * b:
         sys.exit("bench: these do not train alike, so their speeds cannot be compared")
-
-
-def torch_version():
-    return subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
-                          stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def main():
