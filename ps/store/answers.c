@@ -327,7 +327,7 @@ static void answer_owed_rows(struct store *s, struct chunk_state *c)
         if (n == 0)
             n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++) {
-            a[i] = (struct store_answer){.chunk = (uint32_t)c->chunk};
+            answer_begin(&a[i], c->chunk);
             if (t[i].kind == PIECE_REFUSED)
                 answer_refuse(&a[i], "%s", c->rows->why);
             else
@@ -349,7 +349,7 @@ void answer_owed(struct store *s, struct chunk_state *c)
     for (int from = 0; from < s->n_members;) {
         struct store_answer a[N_GIVES];
         for (int i = 0; i < N_GIVES; i++)
-            a[i] = (struct store_answer){.chunk = (uint32_t)c->chunk};
+            answer_begin(&a[i], c->chunk);
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++)

@@ -5,7 +5,14 @@
 #define PS_STORE_ANSWERS_H
 #include "ps/store/chunk_state.h"
 #include <stdbool.h>
+#include <string.h>
 
+/* Clears all fields except the text, which only a refusal has. */
+static inline void answer_begin(struct store_answer *answer, int chunk)
+{
+    memset(answer, 0, offsetof(struct store_answer, text));
+    answer->chunk = (uint32_t)chunk;
+}
 /* Sets an answer that refuses a piece with a reason. */
 void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

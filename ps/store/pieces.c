@@ -286,7 +286,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     struct rows_parts parts;
     const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
     const struct arrival a = {head, piece, marks, &parts, from, now_ns};
-    *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
+    answer_begin(answer, (int)piece->chunk);
     struct chunk_state *c = check_piece(s, head, piece, lacking, &parts, answer);
     if (!c)
         return;
