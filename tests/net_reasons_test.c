@@ -47,6 +47,16 @@ static void missing_descriptors_name_their_limit(void **state)
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files: this process has no descriptor left; raise the limit with ulimit -n");
 }
 
+static void refused_connection_is_explained(void **state)
+{
+    check(
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:2221: Failed to connect to remote host: Connection refused",
+        "failed to connect: no program listens at this address (Connection refused)");
+    check(
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:2221: Socket closed",
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:2221: Socket closed; does it use TLS (--tls_cert), or has it no descriptor left (see its log)?");
+}
+
 static void other_texts_stay_unchanged(void **state)
 {
     check("the server is stopping", "the server is stopping");
@@ -57,5 +67,5 @@ int main(void)
 {
     return RUN_TESTS(name_without_address_is_reported_with_cause, longest_name_keeps_its_cause,
                      cut_text_still_names_the_host, missing_descriptors_name_their_limit,
-                     other_texts_stay_unchanged);
+                     refused_connection_is_explained, other_texts_stay_unchanged);
 }

@@ -46,8 +46,19 @@ static bool explain_descriptors(char *text, size_t room)
     return at != NULL;
 }
 
+/* Explains a refused connection: gRPC names the address, as the caller does, too. */
+static bool explain_refused(char *text, size_t room)
+{
+    if (!strstr(text, "failed to connect to all addresses") ||
+        !strstr(text, strerror(ECONNREFUSED)))
+        return false;
+    snprintf(text, room, "failed to connect: " NET_REASON_REFUSED " (%s)", strerror(ECONNREFUSED));
+    return true;
+}
+
 void net_reason_explain(char *text, size_t room)
 {
-    if (!explain_name(text, room) && !explain_descriptors(text, room))
+    if (!explain_name(text, room) && !explain_descriptors(text, room) &&
+        !explain_refused(text, room))
         credentials_explain(text, room);
 }

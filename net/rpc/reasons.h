@@ -9,6 +9,9 @@
 
 enum { REASON_BYTES = 1024 }; /* room for gRPC's whole text: a name in it may have 255 bytes */
 
+/* part of the text that explains a refused connection */
+#define NET_REASON_REFUSED "no program listens at this address"
+
 /* Replaces gRPC's text of a call that failed. */
 void net_reason_explain(char *text, size_t room);
 
