@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +89,8 @@ static const struct flags_program program = {
            "                       workers and servers exit with 0\n"
            "  add worker           the command line with which a worker joins the job\n"
            "  add ps HOST:PORT     the same for a server that is to listen there\n\n"
-           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 try again later (no server was "
-           "reached, or there is no job yet).",
+           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 no server was reached (a job "
+           "that has ended has none), or there is no job yet.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .words = "COMMAND",
@@ -109,14 +110,21 @@ static int exit_code_of(enum status st)
     return st == ST_OK ? 0 : unreached && !tls_client_refused() ? EXIT_RETRY : EXIT_REFUSED;
 }
 
-static void log_unreached(const struct hosts *ps, int server, enum status st, const char *why)
+/* Logs that a server did not answer. If no server is left to ask, it adds that the job may have
+ * ended: its servers have then exited. */
+static void log_unreached(const struct hosts *ps, int server, bool is_last, enum status st,
+                          const char *why)
 {
+    const char *over = "";
+    if (is_last && st == ST_UNAVAILABLE && status_client_is_refused(why))
+        over =
+            "; if the job has ended, it has no servers any more: the log of ps 0 has its last step, and the folder of --checkpoint_dir its checkpoints";
     if (st == ST_DEADLINE)
         LOG_E("ps:%d (%s) did not answer within %" PRId64 " s", server, ps->addr[server],
               opt_timeout_s);
     else
-        LOG_E("ps:%d (%s): %s: %s", server, ps->addr[server],
-              st == ST_UNAVAILABLE ? "not reachable" : status_text(st), why);
+        LOG_E("ps:%d (%s): %s: %s%s", server, ps->addr[server],
+              st == ST_UNAVAILABLE ? "not reachable" : status_text(st), why, over);
 }
 
 /* Requests the status from the servers, ps 0 first, until one of them answers. */
@@ -127,7 +135,7 @@ static enum status ask_servers(const struct hosts *ps, struct net_status *out)
         char why[CONTROL_TEXT_BYTES] = "";
         st = status_client_ask(ps->addr[i], 0, timeout_ms(), out, why);
         if (st != ST_OK)
-            log_unreached(ps, i, st, why);
+            log_unreached(ps, i, i + 1 == ps->n, st, why);
         else if (out->server != 0)
             LOG_W("%s answers only for itself, since it is not ps:0", ps->addr[i]);
     }
@@ -182,7 +190,7 @@ static enum status send_command(const struct hosts *ps, const struct net_command
     char why[CONTROL_TEXT_BYTES] = "";
     enum status st = status_client_send_command(ps->addr[0], command, timeout_ms(), reply, why);
     if (st != ST_OK)
-        log_unreached(ps, 0, st, why);
+        log_unreached(ps, 0, true, st, why);
     return st;
 }
 
@@ -210,7 +218,7 @@ static enum status await_checkpoint(const struct hosts *ps, int64_t before,
         int stands = s.step == c.last && c.last >= 0;
         net_status_free(&s);
         if (st != ST_OK) {
-            log_unreached(ps, 0, st, why);
+            log_unreached(ps, 0, true, st, why);
             return st;
         }
         if (c.given >= reply->wanted) {
@@ -240,7 +248,7 @@ static int run_checkpoint(const struct hosts *ps, const char *operand)
     enum status st = status_client_ask(ps->addr[0], 0, timeout_ms(), &s, why);
     int64_t before = s.checkpoints.last;
     if (st != ST_OK)
-        log_unreached(ps, 0, st, why);
+        log_unreached(ps, 0, true, st, why);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
     net_status_free(&s);
     if (code != 0)

@@ -1,6 +1,7 @@
 /* net/exchange/status_client.c - see status_client.h. */
 #include "net/exchange/status_client.h"
 #include "net/rpc/grpc_runtime.h"
+#include "net/rpc/reasons.h"
 #include "net/rpc/unary.h"
 #include "net/wire/message.h"
 #include <stdio.h>
@@ -24,6 +25,11 @@ static enum status call(const char *addr, const char *method, struct net_unary_m
     }
     net_unary_destroy(u);
     return st;
+}
+
+bool status_client_is_refused(const char *why)
+{
+    return strstr(why, NET_REASON_REFUSED) != NULL;
 }
 
 enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,

@@ -16,6 +16,9 @@ enum status status_client_send_command(const char *addr, const struct net_comman
                                        int64_t deadline_ms, struct net_command_reply *out,
                                        char *why);
 
+/* Returns true if `why` reports that no program listens at the address. */
+bool status_client_is_refused(const char *why);
+
 /* Requests one server's status repeatedly over one channel. If a look-up of the server's name, or a
  * handshake, lasts longer than one deadline, it continues until a later call. Only one thread uses
  * an asker. */

@@ -221,7 +221,17 @@ class Errors(Weirctl):
     def test_unreachable_server_named(self):
         port = harness.free_ports(1)[0]
         _, err = self.ctl(["%s:%d" % (harness.LOOPBACK, port)], "status", status=RETRY)
-        self.one_line(err, "ps:0 (%s:%d): not reachable: " % (harness.LOOPBACK, port))
+        self.one_line(err, "ps:0 (%s:%d): not reachable: failed to connect: no program "
+                           "listens at this address (Connection refused); if the job has ended, it "
+                           "has no servers any more: " % (harness.LOOPBACK, port))
+
+    def test_end_of_job_named_once(self):
+        """The last of several unreachable servers has the remark that the job may have ended."""
+        hosts = ["%s:%d" % (harness.LOOPBACK, port) for port in harness.free_ports(2)]
+        _, err = self.ctl(hosts, "status", status=RETRY)
+        first, second = err.splitlines()
+        self.assertNotIn("if the job has ended", first)
+        self.assertIn("if the job has ended", second)
 
     def test_host_without_address_named(self):
         """The line names the host and the cause, not the parts of the resolver."""
