@@ -35,7 +35,8 @@ enum status checkpoint_folder_make(const char *path)
             return st;
     } else if (errno != EEXIST) {
         enum status st = status_of_errno(errno);
-        LOG_E("--checkpoint_dir: %s cannot be created: %s", path, strerror(errno));
+        LOG_E("--checkpoint_dir: %s cannot be created: %s%s", path, strerror(errno),
+              errno == ENOENT ? "; create its parent folder first" : "");
         return st;
     }
     if (stat(path, &s) != 0) { /* the folder disappeared after its creation, or its disk fails */
@@ -87,7 +88,8 @@ static enum status each_name(const char *folder, void (*visit)(void *ctx, const 
     }
     enum status st = errno ? status_of_errno(errno) : ST_OK;
     if (st != ST_OK)
-        LOG_E("%s: cannot be read: %s", folder, strerror(errno));
+        LOG_E("%s: cannot be read: %s%s", folder, strerror(errno),
+              st == ST_INVALID && errno == EACCES ? "; let the user of this program read it" : "");
     if (dir)
         closedir(dir);
     return st;

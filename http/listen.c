@@ -81,6 +81,10 @@ enum status http_listen(const char *addr, int *fd)
         LOG_E(
             "--metrics_port: cannot listen on %s: the port is in use; each program of a host needs its own port",
             addr);
+    else if (err == EACCES)
+        LOG_E(
+            "--metrics_port: cannot listen on %s: %s; only root may listen on a port below 1024, so choose a higher port",
+            addr, strerror(err));
     else
         LOG_E(
             "--metrics_port: cannot listen on %s: %s; set --metrics_bind to an address of this host",

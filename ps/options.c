@@ -182,8 +182,9 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
         return ST_INVALID;
     }
     if (own && o->task_index >= c->ps.n) {
-        LOG_E("--task_index: %" PRId64 " must be below %d, the number of entries of --ps_hosts",
-              o->task_index, c->ps.n);
+        LOG_E("--task_index: %" PRId64
+              " is out of range; the highest number is %d, since --ps_hosts has %d %s",
+              o->task_index, c->ps.n - 1, c->ps.n, c->ps.n == 1 ? "entry" : "entries");
         return ST_INVALID;
     }
     if (!o->join && *o->address) /* workers may have the same command line, so this is no error */

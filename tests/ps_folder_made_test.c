@@ -92,7 +92,9 @@ static void file_of_that_name_is_refused(void **state)
     assert_non_null(strstr(capture_text, "is not a folder"));
     snprintf(file, sizeof file, "%s/none/ck", parent);
     assert_int_not_equal(CAPTURE(checkpoint_folder_make(file)), ST_OK);
-    assert_non_null(strstr(capture_text, "none/ck cannot be created: No such file"));
+    assert_non_null(strstr(
+        capture_text,
+        "none/ck cannot be created: No such file or directory; create its parent folder first"));
 }
 
 /* No epoch is used twice, and one of the claimants owns the folder. */

@@ -83,7 +83,9 @@ static void probe(const char *addr, struct probe *p)
 static enum status log_failure(const char *addr, const struct probe *p)
 {
     if (p->lookup) {
-        LOG_E("cannot listen on %s: %s", addr, gai_strerror(p->lookup));
+        LOG_E(
+            "cannot listen on %s: its host name cannot be resolved: %s; the address must be a name or an address of this host",
+            addr, gai_strerror(p->lookup));
         return ST_INVALID;
     }
     if (p->err == EADDRINUSE) {
@@ -96,8 +98,9 @@ static enum status log_failure(const char *addr, const struct probe *p)
         LOG_E("cannot listen on %s: %s", addr, status_errno_text(p->err));
         return ST_NOMEM;
     }
-    LOG_E("cannot listen on %s: %s; the address must be one of this host's own", addr,
-          p->err ? strerror(p->err) : "refused by gRPC");
+    LOG_E("cannot listen on %s: %s; %s", addr, p->err ? strerror(p->err) : "refused by gRPC",
+          p->err == EACCES ? "only root may listen on a port below 1024, so choose a higher port"
+                           : "the address must be one of this host's own");
     return ST_INVALID;
 }
 

@@ -288,8 +288,10 @@ class Flags(BadInput):
 
     def test_task_index_out_of_range_refused(self):
         hosts = self.hosts()
-        self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")
-        self.check(self.ps(*hosts, "--task_index=1"), USAGE, "--task_index", "1")
+        self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index: 2 is out "
+                   "of range; the highest number is 1, since --worker_hosts has 2 entries")
+        self.check(self.ps(*hosts, "--task_index=1"), USAGE, "--task_index: 1 is out of range; "
+                   "the highest number is 0, since --ps_hosts has 1 entry")
 
     def test_malformed_address_refused(self):
         for address in ("localhost", "localhost:", "localhost:0", "localhost:65536", ":2221",
@@ -328,6 +330,10 @@ class Flags(BadInput):
     def test_address_of_another_host_refused(self):
         self.check(self.ps("--ps_hosts=192.0.2.1:2221", "--worker_hosts=192.0.2.1:2223",
                            "--task_index=0"), PERMANENT, "192.0.2.1:2221")
+
+    def test_host_without_address_refused(self):
+        self.check(self.ps("--ps_hosts=a..b:2221", "--worker_hosts=a:1", "--task_index=0"),
+                   PERMANENT, "cannot listen on a..b:2221: its host name cannot be resolved: ")
 
     def test_ps_without_ps_hosts_refused(self):
         self.check(self.ps("--task_index=0"), USAGE, "--ps_hosts")

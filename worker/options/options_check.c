@@ -121,13 +121,16 @@ static enum status check_cluster(struct options *o)
         return ST_INVALID;
     }
     if (o->typed.task_index < 0 && o->n_workers > 1) {
-        LOG_E("Must specify an explicit --task_index (0 to %d)", o->n_workers - 1);
+        LOG_E(
+            "--task_index is missing; set it to the number of this worker's entry in --worker_hosts, from 0 to %d",
+            o->n_workers - 1);
         return ST_INVALID;
     }
     if (o->typed.task_index >= o->n_workers) {
-        LOG_E("--task_index: %lld is out of range; --worker_hosts has %d %s",
-              (long long)o->typed.task_index, o->n_workers,
-              o->n_workers == 1 ? "entry" : "entries");
+        LOG_E(
+            "--task_index: %lld is out of range; the highest number is %d, since --worker_hosts has %d %s",
+            (long long)o->typed.task_index, o->n_workers - 1, o->n_workers,
+            o->n_workers == 1 ? "entry" : "entries");
         return ST_INVALID;
     }
     o->task_index = o->typed.task_index < 0 ? 0 : (int)o->typed.task_index;

@@ -6,6 +6,7 @@
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
 #include "kernels/vector/dtype.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -59,10 +60,15 @@ static enum status open_file(struct weights_source *s)
     char why[SAFETENSORS_WHY_BYTES];
     int n;
     enum status st = safetensors_open_any(s->path, &s->file, why);
+    /* a restart would not help: the user of this program may not read the file */
+    bool is_barred = st == ST_IO && access(s->path, R_OK) != 0 && errno == EACCES;
+    if (is_barred)
+        st = ST_INVALID;
     if (st != ST_OK) {
         LOG_E(
             "--%s=%s: %s%s", s->flag, s->path, why,
-            st == ST_CORRUPT
+            is_barred ? "; let the user of this program read it"
+            : st == ST_CORRUPT
                 ? "; it must be a safetensors file (safetensors.torch.save_file makes one from a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
                 : "");
         return st;
