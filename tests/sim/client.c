@@ -8,13 +8,14 @@
 #include "tests/sim/client.h"
 #include "base/digest.h"
 #include "net/exchange/exchange_requests.h"
+#include "net/exchange/rows.h"
 #include "net/wire/message.h"
 #include "tests/sim/job.h"
 #include "tests/sim/region.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_MESSAGES = SIM_CHUNKS };
+enum { FRAME_MESSAGES = SIM_PIECES };
 
 struct net_channel {
     int to;
@@ -66,7 +67,7 @@ static struct {
     bool is_dying;
     struct {
         uint64_t identity, position;
-    } contribution[SIM_CHUNKS];
+    } contribution[SIM_PIECES];
 } nodes[SIM_NODES];
 static struct sim_msg *received; /* piece that frame_decode() decodes next */
 
@@ -426,6 +427,8 @@ static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
     m->piece.crc32c = item->crc32c;
     m->piece.lacks = item->lacking != NULL;
     m->piece.ask_taken = item->ask_taken;
+    m->piece.rows = item->rows;
+    m->piece.reads = item->reads;
     m->bytes = item->data ? item->bytes : 0;
     m->data = m->bytes ? sim_copy(item->data, m->bytes) : NULL;
     m->identity = nodes[node].contribution[item->chunk].identity;
@@ -463,6 +466,7 @@ __wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_fra
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype,
                           .samples = m->piece.samples,
+                          .rows = m->piece.rows,
                           .payload = {&span, 0, m->bytes}};
     if (m->payload && m->bytes && m->piece.crc32c && m->piece.crc32c != m->crc_sent)
         sim_fail("I1", "the checksum of an answer does not match its payload");
@@ -513,6 +517,14 @@ void client_set_position(int node, int chunk, uint64_t position)
     nodes[node].contribution[chunk].position = position;
 }
 
+/* Sets a new identity for the node's next contribution to the chunk. Returns the one before. */
+static uint64_t renew_identity(int node, int chunk)
+{
+    uint64_t before = nodes[node].contribution[chunk].identity;
+    nodes[node].contribution[chunk].identity = sim_draw(&sim.node[node].random) | 1;
+    return before;
+}
+
 enum status __real_net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
                                              const float *data, float weight,
                                              const uint8_t *lacking);
@@ -524,9 +536,23 @@ enum status __wrap_net_exchange_push_lacking(struct net_exchange *x, int chunk, 
                                              const uint8_t *lacking)
 {
     int node = sim.running;
-    uint64_t before = nodes[node].contribution[chunk].identity;
-    nodes[node].contribution[chunk].identity = sim_draw(&sim.node[node].random) | 1;
+    uint64_t before = renew_identity(node, chunk);
     enum status st = __real_net_exchange_push_lacking(x, chunk, step, data, weight, lacking);
+    if (st != ST_OK)
+        nodes[node].contribution[chunk].identity = before;
+    return st;
+}
+
+enum status __real_net_exchange_push_rows(struct net_exchange *x, int chunk, int64_t step,
+                                          const struct net_rows *rows, float weight);
+enum status __wrap_net_exchange_push_rows(struct net_exchange *x, int chunk, int64_t step,
+                                          const struct net_rows *rows, float weight);
+enum status __wrap_net_exchange_push_rows(struct net_exchange *x, int chunk, int64_t step,
+                                          const struct net_rows *rows, float weight)
+{
+    int node = sim.running;
+    uint64_t before = renew_identity(node, chunk);
+    enum status st = __real_net_exchange_push_rows(x, chunk, step, rows, weight);
     if (st != ST_OK)
         nodes[node].contribution[chunk].identity = before;
     return st;

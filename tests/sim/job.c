@@ -4,6 +4,7 @@
 #include "tests/sim/job.h"
 #include "net/wire/job_rates.h"
 #include "ps/region/region.h"
+#include "tests/sim/tables.h"
 #include <string.h>
 
 struct chunks *sim_chunks;
@@ -17,7 +18,7 @@ static struct chunks table;
 static struct net_job digested; /* job whose digest with the table is `digest`; "": none */
 static char digest[65];
 static struct net_param params[SIM_CHUNKS];
-static struct net_chunk chunk[SIM_CHUNKS];
+static struct net_chunk chunk[SIM_PIECES];
 static char *addresses[SIM_NODES];
 char sim_address[SIM_NODES][24];
 enum { MAX_PLANS = 2048 };
@@ -102,6 +103,7 @@ static void make_table(void)
                             .chunks = chunk,
                             .n_elems = n * elems,
                             .chunk_bytes = CHUNKS_MIN_BYTES};
+    tables_make(&table);
     sim_chunks = &table;
 }
 

@@ -9,7 +9,9 @@
 #include "net/wire/plan.h"
 #include "tests/sim/sim.h"
 
-enum { SIM_CHUNKS = 4, SIM_ELEMS = 3, SIM_SLOTS = 2 * SIM_ELEMS };
+/* SIM_CHUNKS: chunks of parameters; SIM_BUCKETS: buckets of tables, which follow (tables.h) */
+enum { SIM_CHUNKS = 4, SIM_BUCKETS = 6, SIM_PIECES = SIM_CHUNKS + SIM_BUCKETS };
+enum { SIM_ELEMS = 3, SIM_SLOTS = 2 * SIM_ELEMS };
 enum { MODE_SYNC, MODE_ASYNC, MODE_SSP, MODE_BACKUP };
 
 extern struct chunks *sim_chunks;

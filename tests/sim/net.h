@@ -49,9 +49,10 @@ struct sim_msg {
         float weight, rate;
         bool has_rate;
         enum dtype dtype;
-        uint64_t samples; /* only downwards */
-        bool lacks;       /* only in direction UP: the contribution has no gradient */
-        bool ask_taken;   /* only upwards */
+        uint64_t samples;     /* only downwards */
+        bool lacks;           /* only in direction UP: the contribution has no gradient */
+        bool ask_taken;       /* only upwards */
+        uint32_t rows, reads; /* numbers of keys of a bucket's payload (net/wire/rows.h) */
     } piece;
     uint64_t position;   /* index of a contribution's first sample */
     uint64_t identity;   /* number of the contribution; a repeated one has the same number */

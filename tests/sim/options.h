@@ -37,7 +37,16 @@
     X(region_servers, 1, 1, 2) /* 2: the job has at most three regions */                          \
     X(region_workers, 1, 1, 2)                                                                     \
     X(region_save, 0, 0, 4) /* steps between a region's checkpoints; 0: none */                    \
-    X(churn_ms, 0, 0, 2000) /* duration of a region's generations; 0: no end */
+    X(churn_ms, 0, 0, 2000) /* duration of a region's generations; 0: no end */                    \
+    /* Only sim --tables sets the following. */                                                    \
+    X(tables, 0, 0, 2)                                                                             \
+    X(buckets, 0, 0, 2)       /* binary logarithm; the second table has half as many */            \
+    X(dim, 1, 1, 2)           /* floats of a row */                                                \
+    X(row_optimizer, 0, 0, 5) /* value of enum optim_rows_kind; the next one for the second */     \
+    X(admit_after, 1, 1, 3)                                                                        \
+    X(evict_after, 0, 0, 4)                                                                        \
+    X(max_rows, 24, 10, 24) /* limit of a bucket; if it is below 24, when_full is evict */         \
+    X(reads, 0, 0, 2)       /* keys that a push reads: none, the next step's, other ones */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,

@@ -4,6 +4,7 @@
 #include "checkpoint/names.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracle_impl.h"
+#include "tests/sim/oracle_rows.h"
 #include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
@@ -25,6 +26,11 @@ void oracle_reset(void)
 int64_t oracle_n_checks(void)
 {
     return n_checks;
+}
+
+void oracle_count_check(void)
+{
+    n_checks++;
 }
 
 struct generation *oracle_generation(uint64_t number, uint64_t ps0)
@@ -407,6 +413,7 @@ void oracle_begin(int server, const struct net_plan *p)
     g->most = g->base && g->base->most > g->n_members ? g->base->most : g->n_members;
     for (int i = 0; i < SIM_CHUNKS; i++)
         g->known[i] = g->shadow[i].state.version = -1;
+    oracle_rows_planned(g);
     generations[n_generations++] = g;
     STORY("generation %llx: %d members, from step %lld, sample %llu, %s",
           (unsigned long long)g->number, g->n_members, (long long)g->step,
@@ -463,6 +470,14 @@ static void inherit_batches(struct generation *g, int64_t version)
             g->read[g->n_read++] = g->base->read[i];
 }
 
+void oracle_keep_counted(struct shadow *s, const struct shadow *from)
+{
+    s->n_counted = from->n_counted;
+    s->counted = sim_alloc_list(MAX_COUNTED * sizeof *s->counted);
+    if (from->n_counted > 0)
+        memcpy(s->counted, from->counted, (size_t)s->n_counted * sizeof *s->counted);
+}
+
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now)
 {
     struct generation *g = oracle_generation(p->generation, p->ps0);
@@ -484,10 +499,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
         if (now->version != from->state.version || !is_same_state(&from->state, now->value, NULL) ||
             (n_slots() > 0 && now->idle != from->state.idle))
             differs("I2", g, chunk, now->version, "as it was handed over");
-        s->n_counted = from->n_counted;
-        s->counted = sim_alloc_list(MAX_COUNTED * sizeof *s->counted);
-        if (from->n_counted > 0)
-            memcpy(s->counted, from->counted, (size_t)s->n_counted * sizeof *s->counted);
+        oracle_keep_counted(s, from);
     }
     s->state = *now;
     s->state.n_slots = n_slots();
@@ -504,7 +516,7 @@ void oracle_version(struct oracle_place at, int64_t step, const float *value, co
     check_version(g, at.chunk, step, value, slots, what);
 }
 
-static void count_push(struct shadow *s, const struct sim_msg *m)
+void oracle_count_push(struct shadow *s, const struct sim_msg *m)
 {
     if (!s->counted)
         s->counted = sim_alloc_list(MAX_COUNTED * sizeof *s->counted);
@@ -561,7 +573,7 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
     s->has_gradient |= !m->piece.lacks;
     s->position[s->n_partial] = m->position;
     s->partial[s->n_partial++] = m->head.member;
-    count_push(s, m);
+    oracle_count_push(s, m);
 }
 
 void oracle_pushing(int server, const struct sim_msg *m, int64_t before)
@@ -600,7 +612,7 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
             count_batch(g, s->position[i], after);
         s->n_partial = 0;
     } else if (after != before) {
-        count_push(s, m);
+        oracle_count_push(s, m);
         if (m->piece.lacks)
             keep_state(&s->state);
         else

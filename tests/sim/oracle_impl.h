@@ -37,11 +37,12 @@ struct generation {
     int64_t step;
     uint64_t position;
     int n_members, member[MAX_MEMBERS + 1];
-    int n_chunks, shard[SIM_CHUNKS];
+    int n_chunks, shard[SIM_PIECES];
     enum plan_source source;
     int64_t known[SIM_CHUNKS]; /* highest version of each chunk that is already computed */
     struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* states from `step` on */
-    struct shadow shadow[SIM_CHUNKS];
+    struct shadow shadow[SIM_PIECES]; /* a bucket uses only the list of contributions */
+    struct generation_rows *rows;     /* rows of the buckets (oracle_rows.c); NULL: no tables */
     struct batch_read *read; /* batches of the first chunk, of all generations along the chain */
     int n_read, most;        /* most: largest number of members of a generation of the chain */
 };
@@ -52,5 +53,10 @@ struct generation *oracle_generation(uint64_t number, uint64_t ps0);
 struct generation *oracle_generation_at(int server, uint64_t number);
 /* Returns the first sample of the step. */
 uint64_t oracle_position(const struct generation *g, int64_t step);
+/* Notes a contribution that counts, and checks that it counts once. */
+void oracle_count_push(struct shadow *s, const struct sim_msg *m);
+/* Copies the contributions that counted before. */
+void oracle_keep_counted(struct shadow *s, const struct shadow *from);
+void oracle_count_check(void); /* adds 1 to the number of checks */
 
 #endif

@@ -2,9 +2,11 @@
  * ps/service calls, on the simulated network (server.h). */
 #include "checkpoint/restore.h"
 #include "net/exchange/fetch_client.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/fiber.h"
+#include "tests/sim/oracle_rows.h"
 #include "tests/sim/region.h"
 #include "tests/sim/server.h"
+#include "tests/sim/tables.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,10 +37,12 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     m->piece.dtype = piece->dtype;
     m->piece.crc32c = piece->crc32c;
     m->piece.samples = piece->samples;
+    m->piece.rows = piece->rows;
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        if (bytes > 0) /* without bytes the receiver already has the value (fragments.h) */
+        if (bytes > 0 && !tables_is_bucket((int)piece->chunk)) /* without bytes the receiver already
+                                                                  has the value (fragments.h) */
             oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
                            (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
@@ -199,6 +203,42 @@ void __wrap_fetch_client_destroy(struct fetch_client *c)
 void __wrap_fetch_client_cancel(struct fetch_client *c)
 {
     c->is_cancelled = true;
+    fiber_wake(c);
+}
+
+static const void *data_of(const struct buf *b)
+{
+    return b ? b->data : NULL;
+}
+
+/* Checks a part of a bucket. */
+static void check_part(int server, const struct net_fetch_request *request,
+                       const struct net_fetched *f)
+{
+    struct oracle_part part = {.version = f->version, .has_more = f->has_more};
+    part.entries = (struct bucket_entries){.n = f->n_rows,
+                                           .keys = f->keys,
+                                           .steps = f->steps,
+                                           .values = f->value,
+                                           .slots = f->slots,
+                                           .n_pending = f->n_pending,
+                                           .pending_keys = f->pending_keys,
+                                           .pending_steps = f->pending_steps,
+                                           .pending_counts = f->pending_counts};
+    part.has_after = request->has_after && f->chunk == request->chunk[0];
+    part.after = request->after;
+    oracle_rows_part((struct oracle_place){server, request->generation, f->chunk}, &part,
+                     "fetched");
+}
+
+/* Returns the highest key of a part. */
+static uint64_t last_key(const struct net_fetch_item *i)
+{
+    size_t n = i->keys ? i->keys->bytes / sizeof(uint64_t) : 0;
+    size_t m = i->pending ? i->pending->bytes / (3 * sizeof(uint64_t)) : 0;
+    uint64_t row = n > 0 ? ((const uint64_t *)i->keys->data)[n - 1] : 0;
+    uint64_t pending = m > 0 ? ((const uint64_t *)i->pending->data)[m - 1] : 0;
+    return row > pending ? row : pending;
 }
 
 static enum status hand_over(int server, const struct net_fetch_request *request,
@@ -206,19 +246,62 @@ static enum status hand_over(int server, const struct net_fetch_request *request
                              enum status (*take)(void *ctx, const struct net_fetched *chunk),
                              void *ctx)
 {
-    const struct net_fetched f = {.chunk = i->chunk,
-                                  .version = i->version,
-                                  .value = i->value->data,
-                                  .slots = i->slots ? i->slots->data : NULL,
-                                  .n_value = i->value_bytes / sizeof(float),
-                                  .n_slots = i->slots_bytes / sizeof(float),
-                                  .samples = i->samples,
-                                  .n_samples = i->n_samples,
-                                  .idle = i->idle ? i->idle->data : NULL,
-                                  .n_idle = i->idle ? 1 : 0};
-    oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version, f.value,
-                   f.slots, "fetched");
+    struct net_fetched f = {.chunk = i->chunk,
+                            .version = i->version,
+                            .value = data_of(i->value),
+                            .slots = data_of(i->slots),
+                            .n_value = i->value_bytes / sizeof(float),
+                            .n_slots = i->slots_bytes / sizeof(float),
+                            .samples = i->samples,
+                            .n_samples = i->n_samples,
+                            .idle = data_of(i->idle),
+                            .n_idle = i->idle ? 1 : 0};
+    if (i->is_bucket) {
+        f.is_bucket = true;
+        f.has_more = i->has_more;
+        f.n_rows = i->keys ? i->keys->bytes / sizeof *f.keys : 0;
+        f.keys = data_of(i->keys);
+        f.steps = data_of(i->steps);
+        f.n_pending = i->pending ? i->pending->bytes / (3 * sizeof *f.keys) : 0;
+        f.pending_keys = data_of(i->pending);
+        f.pending_steps = f.pending_keys + f.n_pending;
+        f.pending_counts = f.pending_steps + f.n_pending;
+        check_part(server, request, &f);
+    } else {
+        oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version,
+                       f.value, f.slots, "fetched");
+    }
     return take(ctx, &f);
+}
+
+/* Passes the chunks of a reply on, and removes them from the request. */
+static enum status take_reply(int server, struct net_fetch_request *rest,
+                              const struct net_fetch_reply *reply,
+                              enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                              void *ctx)
+{
+    enum status st = ST_OK;
+    const struct net_fetch_request asked = *rest;
+    for (int i = 0; i < reply->n && st == ST_OK; i++) {
+        const struct net_fetch_item *item = &reply->item[i];
+        st = hand_over(server, &asked, item, take, ctx);
+        rest->has_after = item->has_more;
+        rest->after = item->has_more ? last_key(item) : 0;
+        rest->chunk += !item->has_more;
+        rest->n -= !item->has_more;
+    }
+    return st;
+}
+
+/* Returns true if the reply with a part of a bucket is lost. Other events happen before the next
+ * request. */
+static bool loses_part(const struct fetch_client *c, const struct net_fetch_reply *reply)
+{
+    struct sim_random *r = &sim.node[sim.running].random;
+    if (reply->n == 0 || !reply->item[reply->n - 1].has_more)
+        return false;
+    fiber_wait(c, sim.now + sim_log(r, 1, 1000) * SIM_MS);
+    return sim_chance(r, 10);
 }
 
 enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
@@ -226,23 +309,26 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
                                     enum status (*take)(void *ctx, const struct net_fetched *chunk),
                                     void *ctx, char why[CONTROL_TEXT_BYTES])
 {
-    struct server *from = sim_server(c->server);
-    struct net_fetch_reply reply = {.n = 0};
+    struct net_fetch_request rest = *request;
     enum status st = ST_OK;
-    if (c->is_cancelled || (sim_is_server(sim.running) && !sim_server(sim.running)))
-        return ST_CANCELLED;
-    if (!from || from->is_dying || sim.node[c->server].state != NODE_UP ||
-        !sim_net_is_reachable(sim_running(), c->server)) {
-        snprintf(why, CONTROL_TEXT_BYTES, "ps %d cannot be reached", c->server);
-        return ST_UNAVAILABLE;
+    while (rest.n > 0 && st == ST_OK) {
+        struct server *from = sim_server(c->server);
+        struct net_fetch_reply reply = {.n = 0};
+        if (c->is_cancelled || (sim_is_server(sim.running) && !sim_server(sim.running)))
+            return ST_CANCELLED;
+        if (!from || from->is_dying || sim.node[c->server].state != NODE_UP ||
+            !sim_net_is_reachable(sim_running(), c->server)) {
+            snprintf(why, CONTROL_TEXT_BYTES, "ps %d cannot be reached", c->server);
+            return ST_UNAVAILABLE;
+        }
+        from->handler.fetch(from->handler.ctx, &rest, &reply);
+        if (reply.refused[0]) {
+            snprintf(why, CONTROL_TEXT_BYTES, "%s", reply.refused);
+            st = ST_REFUSED;
+        } else if (!loses_part(c, &reply)) {
+            st = take_reply(c->server, &rest, &reply, take, ctx);
+        }
+        net_fetch_reply_free(&reply);
     }
-    from->handler.fetch(from->handler.ctx, request, &reply);
-    if (reply.refused[0]) {
-        snprintf(why, CONTROL_TEXT_BYTES, "%s", reply.refused);
-        st = ST_REFUSED;
-    }
-    for (int i = 0; i < reply.n && st == ST_OK; i++)
-        st = hand_over(c->server, request, &reply.item[i], take, ctx);
-    net_fetch_reply_free(&reply);
     return st;
 }

@@ -4,10 +4,13 @@
 #include "base/process.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/service/run.h"
+#include "ps/store/chunk_rows.h"
+#include "ps/store/chunk_state.h"
 #include "ps/store/handover.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/oracle_rows.h"
+#include "tests/sim/tables.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +73,38 @@ void server_command(enum coordinator_command_kind what, int index)
     sim.running = was;
 }
 
+/* Returns the bucket of a run; NULL: the run does not have it. */
+static const struct bucket *bucket_at(const struct run *r, int chunk)
+{
+    int shelf = r->store ? r->store->shelf_of[chunk] : -1;
+    const struct chunk_rows *rows = shelf >= 0 ? r->store->owned[shelf].rows : NULL;
+    return rows && rows->shared ? rows->shared->bucket : NULL;
+}
+
+static void check_first_bucket(const struct run *r, int chunk)
+{
+    const struct bucket *b = bucket_at(r, chunk);
+    if (!b)
+        sim_fail("rows", "a generation begins without bucket %d", chunk - sim_chunks->n_dense);
+    oracle_rows_begin(r->plan, chunk, b);
+}
+
+static void check_first_chunk(const struct run *r, int chunk)
+{
+    struct handover_chunk t;
+    struct oracle_state now = {.version = -1};
+    if (handover_take(r->store, chunk, -1, &t) == ST_OK) {
+        now.version = t.version;
+        memcpy(now.value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
+        now.idle = t.idle ? *(const uint64_t *)t.idle->data : 0;
+        if (t.slots)
+            memcpy(now.slots, t.slots->data,
+                   t.slots->bytes < sizeof now.slots ? t.slots->bytes : sizeof now.slots);
+        handover_drop(&t);
+    }
+    oracle_begin_chunk(r->plan, chunk, &now);
+}
+
 /* Checks the generation that has begun, and each chunk at this server. */
 static void on_started(void *ctx)
 {
@@ -85,24 +120,34 @@ static void on_started(void *ctx)
     STORY("%s begins generation %llx", sim.node[s->node].name, (unsigned long long)r->generation);
     oracle_begin(s->node, r->plan);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
-        struct handover_chunk t;
-        struct oracle_state now = {.version = -1};
         if (r->plan->shard[i] != r->self)
             continue;
-        if (handover_take(r->store, i, -1, &t) == ST_OK) {
-            now.version = t.version;
-            memcpy(now.value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
-            now.idle = t.idle ? *(const uint64_t *)t.idle->data : 0;
-            if (t.slots)
-                memcpy(now.slots, t.slots->data,
-                       t.slots->bytes < sizeof now.slots ? t.slots->bytes : sizeof now.slots);
-            handover_drop(&t);
-        }
-        oracle_begin_chunk(r->plan, i, &now);
+        if (tables_is_bucket(i))
+            check_first_bucket(r, i);
+        else
+            check_first_chunk(r, i);
     }
     run_unref(r);
     if (s->self)
         node_changed(s->self);
+}
+
+/* Checks a chunk of a run. Returns its version; -1: the run does not have it. */
+static int64_t check_chunk(int node, const struct run *r, int chunk, const char *what)
+{
+    const struct oracle_place at = {node, r->generation, chunk};
+    int64_t version = -1;
+    if (tables_is_bucket(chunk)) {
+        const struct bucket *b = bucket_at(r, chunk);
+        if (b)
+            oracle_rows_bucket(at, b, what);
+        return b ? (int64_t)b->version : -1;
+    }
+    struct buf *b = store_read(r->store, chunk, &version);
+    if (b)
+        oracle_version(at, version, b->data, NULL, what);
+    buf_unref(b);
+    return b ? version : -1;
 }
 
 void server_made(int node)
@@ -110,15 +155,8 @@ void server_made(int node)
     int ended;
     struct server *s = servers[node];
     struct run *r = s->is_dying ? NULL : __real_service_run(s->service, &ended);
-    for (int i = 0; r && r->self >= 0 && i < r->chunks->n_chunks; i++) {
-        int64_t version;
-        struct buf *b = store_read(r->store, i, &version);
-        if (!b)
-            continue;
-        oracle_version((struct oracle_place){node, r->generation, i}, version, b->data, NULL,
-                       "as it was made");
-        buf_unref(b);
-    }
+    for (int i = 0; r && r->self >= 0 && i < r->chunks->n_chunks; i++)
+        check_chunk(node, r, i, "as it was made");
     run_unref(r);
     sim_mark(MARK_version);
 }
@@ -142,16 +180,10 @@ static void on_done(void *ctx)
         sim.job_done = sim.node[0].life;
     struct run *r = __real_service_run(s->service, &ended);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
-        int64_t version;
-        struct buf *b = store_read(r->store, i, &version);
-        if (!b)
-            continue;
-        if (version != sim_job.train_steps)
+        int64_t version = check_chunk(s->node, r, i, "at the end");
+        if (version >= 0 && version != sim_job.train_steps)
             sim_fail("I8", "all workers have ended, but chunk %d is at step %lld", i,
                      (long long)version);
-        oracle_version((struct oracle_place){s->node, r->generation, i}, version, b->data, NULL,
-                       "at the end");
-        buf_unref(b);
     }
     run_unref(r);
     set_flag(s, &s->job_done);
@@ -381,15 +413,21 @@ static void on_request(int node, struct sim_call *c)
     }
 }
 
-/* Returns the present version of a chunk in the contribution's generation; -1: none. */
-static int64_t version_of(struct server *s, const struct sim_msg *m, float *value)
+/* Returns the present version of a chunk in the contribution's generation; -1: none. bucket: the
+ * chunk, if it is a bucket. */
+static int64_t version_of(struct server *s, const struct sim_msg *m, float *value,
+                          const struct bucket **bucket)
 {
-    int ended;
+    int ended, chunk = (int)m->piece.chunk;
     int64_t version = -1;
     struct run *r = __real_service_run(s->service, &ended);
+    bool is_of = r && r->generation == m->head.generation;
     struct buf *b = NULL;
-    if (r && r->generation == m->head.generation)
-        b = store_read(r->store, (int)m->piece.chunk, &version);
+    *bucket = is_of && tables_is_bucket(chunk) ? bucket_at(r, chunk) : NULL;
+    if (*bucket)
+        version = (int64_t)(*bucket)->version;
+    else if (is_of)
+        b = store_read(r->store, chunk, &version);
     if (b)
         memcpy(value, b->data, (size_t)opt(OPT_elems) * sizeof(float));
     buf_unref(b);
@@ -409,6 +447,8 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .has_rate = m->piece.has_rate,
                           .rate = m->piece.rate,
                           .ask_taken = m->piece.ask_taken,
+                          .rows = m->piece.rows,
+                          .reads = m->piece.reads,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype,
                           .memory = server_memory()};
@@ -421,18 +461,22 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
     if (m->bytes)
         p.payload = (struct net_payload){&span, 0, m->bytes};
     bool is_push = m->piece.kind == PIECE_PUSH;
-    int64_t was = is_push ? version_of(s, m, before) : 0;
-    bool is_refused = is_push && m->bytes && !isfinite(*(const float *)m->data);
+    bool is_dense = !tables_is_bucket((int)m->piece.chunk);
+    const struct bucket *bucket;
+    int64_t was = is_push ? version_of(s, m, before, &bucket) : 0;
+    bool is_refused = is_push && is_dense && m->bytes && !isfinite(*(const float *)m->data);
     if (is_push && !is_refused)
         oracle_pushing(node, m, was);
     s->handler.piece(s->handler.ctx, stream, &m->head, &p);
     if (!is_push)
         return;
     sim_mark(MARK_push);
-    int64_t is = version_of(s, m, after);
+    int64_t is = version_of(s, m, after, &bucket);
     if (is_refused && is != was)
         sim_fail("I3", "a contribution that is not finite counts for chunk %u", m->piece.chunk);
-    if (!is_refused)
+    if (bucket)
+        oracle_rows_pushed(node, m, was, bucket);
+    else if (!is_refused && is_dense)
         oracle_pushed(node, m, was, is, after);
     if (is > was)
         sim_mark(MARK_version);

@@ -30,6 +30,7 @@ struct server {
     struct net_server_handler handler;
     struct watch *watch; /* checks of ps 0's decisions; NULL: this is not ps 0 */
     uint64_t last_generation;
+    uint64_t writes; /* generation of the checkpoint that the server is writing; 0: none */
 };
 
 extern const struct sim_ops sim_server_ops;

@@ -8,8 +8,9 @@
 #include "ps/checkpoint/snapshot_file.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "tests/sim/disk.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/oracle_rows.h"
 #include "tests/sim/server.h"
+#include "tests/sim/tables.h"
 #include "tests/sim/worker.h"
 #include <string.h>
 
@@ -17,6 +18,7 @@
 enum { GONE_MS = 14000 };
 enum { MOST_SERVERS = 12, MOST_WORKERS = 16 };
 enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
+enum { PART_ENTRIES = 3 };
 
 struct watch {
     /* kept: copies, the newest last; plan: the plan in force */
@@ -346,9 +348,10 @@ static void check_file(const struct checkpoint_shard_file *cp, const struct snap
     int n;
     const struct snapshot_chunk *c = snapshot_chunks(from, &n);
     for (int i = 0; i < n; i++) {
-        oracle_version((struct oracle_place){sim.running, cp->generation, c[i].chunk}, c[i].version,
-                       (const float *)c[i].value->data,
-                       c[i].slots ? (const float *)c[i].slots->data : NULL, "in a checkpoint");
+        if (!tables_is_bucket(c[i].chunk))
+            oracle_version((struct oracle_place){sim.running, cp->generation, c[i].chunk},
+                           c[i].version, (const float *)c[i].value->data,
+                           c[i].slots ? (const float *)c[i].slots->data : NULL, "in a checkpoint");
         if (job_in_lockstep(&sim_job) && c[i].version != cp->step)
             sim_fail("I7", "a checkpoint of step %lld has a chunk of step %lld",
                      (long long)cp->step, (long long)c[i].version);
@@ -363,9 +366,35 @@ enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
                                        struct snapshot *from, struct safetensors_written *out)
 {
     struct server *s = sim_server(sim.running);
-    if (s && !s->is_dying)
+    if (s && !s->is_dying) {
         check_file(cp, from);
-    return __real_snapshot_file_write(cp, from, out);
+        s->writes = cp->generation;
+    }
+    enum status st = __real_snapshot_file_write(cp, from, out);
+    if (s)
+        s->writes = 0;
+    return st;
+}
+
+/* Checks the rows that are copied to a file. Other copies have small parts, so that a bucket
+ * moves in several ones. */
+enum status __real_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
+                               size_t most, struct bucket_part *out);
+enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
+                               size_t most, struct bucket_part *out);
+enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
+                               size_t most, struct bucket_part *out)
+{
+    struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
+    bool is_file = most == SIZE_MAX;
+    enum status st = __real_bucket_copy(s, version, after, is_file ? most : PART_ENTRIES, out);
+    if (st == ST_OK && is_file && server && !server->is_dying && server->writes) {
+        const struct oracle_part part = {.version = (int64_t)version, .entries = out->entries};
+        oracle_rows_part(
+            (struct oracle_place){sim.running, server->writes, tables_chunk(&s->bucket->config)},
+            &part, "in a checkpoint");
+    }
+    return st;
 }
 
 /* Checks that a manifest names a file of each server of its generation's plan. */

@@ -5,6 +5,7 @@
 #include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/worker_rows.h"
 #include <math.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct worker {
     bool diverges;
     int n_leavers; /* threads that inform ps 0 of SIGTERM */
     float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
+    struct worker_rows rows;
 };
 
 static struct worker *workers[SIM_NODES];
@@ -94,10 +96,12 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
     int64_t version = net_exchange_version(w->x, i);
     if (version < 0 || version >= sim_job.train_steps)
         return ST_OK;
+    if (tables_is_bucket(i))
+        return worker_rows_push(&w->rows, w->x, i, position);
     const struct net_chunk *c = &sim_chunks->chunks[i];
     float *values = w->params + c->first, *data = w->gradient[i];
     sim_gradient(i, position, sim_job.batch, values, data);
-    bool is_bad = w->diverges && i == sim_chunks->n_chunks - 1;
+    bool is_bad = w->diverges && i == sim_chunks->n_dense - 1;
     if (is_bad)
         data[0] = INFINITY;
     /* these workers send from the values, as libweir sends changes (libweir/arrays.c) */
@@ -131,12 +135,18 @@ static enum status exchange_step(struct worker *w)
 static enum status train_generation(struct worker *w)
 {
     enum status st = ST_OK;
+    w->rows.n_members = w->start.place.n_members;
+    worker_rows_forget(&w->rows);
     while (!all_done(w)) {
+        if (sim_chunks->n_tables > 0)
+            TRY(worker_rows_look_up(&w->rows, w->x, position_of_step(w)));
         TRY(compute_step(w));
         TRY(exchange_step(w));
     }
-    for (int i = 0; i < sim_chunks->n_chunks && !in_lockstep(); i++)
+    for (int i = 0; i < sim_chunks->n_dense && !in_lockstep(); i++)
         TRY(net_exchange_pull(w->x, i, sim_job.train_steps));
+    if (sim_chunks->n_tables > 0)
+        TRY(worker_rows_read_all(&w->rows, w->x));
     TRY(net_exchange_wait(w->x, 0, sim_chunks->n_chunks, sim_job.train_steps));
     TRY(compute(w, opt(OPT_compute_ms) * SIM_MS)); /* it evaluates */
 done:
@@ -193,7 +203,7 @@ static void *worker_main(void *arg)
 
 static enum status first_values(void *ctx, float *params)
 {
-    for (int i = 0; i < sim_chunks->n_chunks; i++)
+    for (int i = 0; i < sim_chunks->n_dense; i++)
         sim_first_value(i, params + sim_chunks->chunks[i].first);
     return ST_OK;
 }
@@ -217,7 +227,7 @@ static void on_start(int node)
         own.join.job.n_workers = 0; /* the worker joins a running job */
     sim.running = node;
     workers[node] = w;
-    w->node = node;
+    w->node = w->rows.node = node;
     (void)first_values(w, w->params);
     CHECK(net_exchange_create(&own, &w->x) == ST_OK);
     fiber_start(node, worker_main, w);
