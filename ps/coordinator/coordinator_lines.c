@@ -102,6 +102,25 @@ static void behind_text(const struct coordinator_state *c, char *text, size_t by
         snprintf(text + at, bytes - at, " and %d more", more);
 }
 
+/* Writes the names of the workers that have not returned, at most a few of them. */
+static void late_text(const struct coordinator_state *c, char *text, size_t bytes)
+{
+    int n = 0, more = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = coordinator_view_worker_late(c, 0); i >= 0;
+         i = coordinator_view_worker_late(c, i + 1)) {
+        if (n++ >= 4)
+            more++;
+        else if (at < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, "%sworker %d (%.60s)",
+                                   n > 1 ? ", " : "; missing: ", i,
+                                   coordinator_view_worker_address(c, i));
+    }
+    if (more && at < bytes)
+        snprintf(text + at, bytes - at, " and %d more", more);
+}
+
 static void no_last_text(const struct text *t)
 {
     char names[420];
@@ -268,7 +287,7 @@ static void wait_text(const struct text *t)
 {
     const struct coordinator_line *l = t->l;
     int number = (int)l->arg[0];
-    char at[40] = "before its first step";
+    char at[40] = "before its first step", late[400];
     switch (l->id) {
     case WAIT_STOP:
         snprintf(
@@ -291,10 +310,11 @@ static void wait_text(const struct text *t)
     case WAIT_WORKERS:
         if (l->arg[0] >= 0)
             snprintf(at, sizeof at, "at step %" PRId64, l->arg[0]);
+        late_text(t->c, late, sizeof late);
         snprintf(
             t->at, t->bytes,
-            "training waits %s: %d %s present, --min_workers=%d; start more, or end the job with weirctl stop",
-            at, (int)l->arg[1], l->arg[1] == 1 ? "worker is" : "workers are", (int)l->arg[2]);
+            "training waits %s: %d %s present, --min_workers=%d%s; start more, or end the job with weirctl stop",
+            at, (int)l->arg[1], l->arg[1] == 1 ? "worker is" : "workers are", (int)l->arg[2], late);
         break;
     case WAIT_REACH:
         snprintf(

@@ -90,6 +90,14 @@ const char *coordinator_view_worker_address(const struct coordinator_state *c, i
     return worker >= 0 && worker < c->max_workers ? coordinator_workers(c)[worker].address : "";
 }
 
+int coordinator_view_worker_late(const struct coordinator_state *c, int from)
+{
+    for (int i = from; i < c->max_workers; i++)
+        if (coordinator_workers(c)[i].lot == LOT_LATE)
+            return i;
+    return -1;
+}
+
 int64_t coordinator_view_worker_timeout_ms(const struct coordinator_state *c)
 {
     return c->worker_timeout_ms;

@@ -65,6 +65,9 @@ bool coordinator_view_is_over(const struct coordinator_state *c);
 const char *coordinator_view_server_address(const struct coordinator_state *c, int server);
 int64_t coordinator_view_worker_timeout_ms(const struct coordinator_state *c);
 const char *coordinator_view_worker_address(const struct coordinator_state *c, int worker);
+/* Returns the first worker from `from` on that has not returned within the worker timeout, and that
+ * is to be left out of the next generation; else -1. */
+int coordinator_view_worker_late(const struct coordinator_state *c, int from);
 int coordinator_view_n_servers(const struct coordinator_state *c); /* number of slots */
 /* Returns the first slot from `from` on of a server in the plan that has not stopped, or has not
  * entered the generation that begins; else -1. */

@@ -102,7 +102,8 @@ class Away(generations.Test):
         job = self.training_job(2, ["--worker_timeout=1", "--min_workers=2"], hold=20)
         self.kill(job.workers[1])
         job.gate.open()
-        job.ps[0].wait_line(r"training waits at step \d+: 1 worker is present, --min_workers=2")
+        job.ps[0].wait_line(r"training waits at step \d+: 1 worker is present, --min_workers=2; "
+                             r"missing: worker 1 \([^)]+\); start more")
         job.start_worker(1)
         self.check(job)
 
