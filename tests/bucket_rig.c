@@ -17,6 +17,14 @@ static void take(struct rig *r, int member, uint64_t incarnation, uint64_t from,
     size_t elems =
         a->payload && a->rows ? a->rows * (size_t)r->chunks->tables[a->chunk == RIG_WORDS].dim : 0;
     assert_true(elems <= sizeof got->values / sizeof *got->values);
+    if (got->lent) { /* the store has not changed what it has lent */
+        static float before[sizeof got->values / sizeof *got->values];
+        size_t n = got->rows * (size_t)r->chunks->tables[a->chunk == RIG_WORDS].dim;
+        dtype_decode(got->dtype, before, got->lent->data, n);
+        assert_memory_equal(before, got->values, n * sizeof *before);
+        buf_unref(got->lent);
+    }
+    got->lent = r->is_local && a->payload ? buf_ref(a->payload) : NULL;
     got->n++;
     got->kind = a->kind;
     got->step = (int64_t)a->step;
@@ -115,6 +123,7 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
                                      .generation = RIG_GENERATION,
                                      .max_bytes = 1 << 30,
                                      .hold_last = config->hold_last,
+                                     .shared_memory = config->shared_memory,
                                      .answer = on_answer,
                                      .ctx = r};
     r->store = store_rig_open(&cfg, RIG_MEMBERS, RIG_INCARNATION);
@@ -129,6 +138,9 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
 void bucket_rig_close(struct rig *r)
 {
     store_destroy(r->store);
+    for (int m = 0; m < RIG_MEMBERS; m++)
+        for (int chunk = 0; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
+            buf_unref(r->got[m][chunk].lent); /* it may outlive the store */
     for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++) {
         bucket_destroy(r->expected[chunk]);
         merge_destroy(r->merge[chunk]);
@@ -197,6 +209,7 @@ enum piece_kind bucket_rig_send(struct rig *r, int member, struct net_piece piec
     const struct net_frame_head head = {RIG_GENERATION, (uint32_t)member,
                                         RIG_INCARNATION + (uint64_t)member +
                                             (r->shifted ? 100 : 0)};
+    piece.shared = r->is_local;
     struct store_answer a = store_rig_send(r->store, &head, piece, payload, 0);
     if (a.kind != PIECE_NONE && piece.chunk < RIG_DENSE + RIG_BUCKETS)
         take(r, member, head.incarnation, 1 + (uint64_t)member, &a);

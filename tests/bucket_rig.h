@@ -27,6 +27,7 @@ struct rig_answer { /* last answer to a member for a chunk */
     uint64_t incarnation, from;
     bool replaced;
     char text[256];
+    struct buf *lent; /* payload that a member on this host still reads */
     float values[2 * RIG_KEYS * RIG_MAX_DIM];
 };
 
@@ -40,7 +41,8 @@ struct rig {
     struct chunks *chunks;
     struct net_job job;
     struct store *store;
-    bool shifted; /* members have sent pieces as later processes: RIG_INCARNATION is 100 higher */
+    bool is_local; /* members are on this host: they read each answer until the next one */
+    bool shifted;  /* members have sent pieces as later processes: RIG_INCARNATION is 100 higher */
     struct rig_answer got[RIG_MEMBERS][RIG_DENSE + RIG_BUCKETS];
     struct bucket *expected[RIG_DENSE + RIG_BUCKETS];
     struct merge *merge[RIG_DENSE + RIG_BUCKETS];
@@ -55,6 +57,7 @@ struct rig_config {
     enum row_full when_full;
     int64_t admit_after, evict_after;
     bool hold_last;
+    bool shared_memory; /* members may read answers in the store's segment */
 };
 
 void bucket_rig_open(struct rig *r, const struct rig_config *config);

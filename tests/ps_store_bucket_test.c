@@ -1,7 +1,7 @@
 /* tests/ps_store_bucket_test.c - the store with buckets of tables: contributions in every order of
  * arrival lead to the same bits (I2), a repeated push counts once (I3), the last two versions can
  * be read (I4), and an answer has the rows that the member's last request names. */
-#include "base/rng.h"
+#include "net/shm/segment.h"
 #include "ps/store/handover.h"
 #include "tests/bucket_rig.h"
 #include "tests/check.h"
@@ -297,6 +297,40 @@ static void test_admission_and_eviction(void **state)
     bucket_rig_close(&r);
 }
 
+/* An answer does not change while a member on this host reads it, and the memory is used again. */
+static void test_answers_in_shared_memory(void **state)
+{
+    struct segment_name name;
+    uint64_t places[RIG_MEMBERS][6] = {{0}}, stamps[RIG_MEMBERS][6];
+    for (int k = 0; k < 2; k++) {
+        const struct rig_config c = {.kind = OPTIM_ROWS_ADAGRAD,
+                                     .shared_memory = true,
+                                     .job.version_dtype = k ? DTYPE_BF16 : DTYPE_F32};
+        bucket_rig_open(&r, &c);
+        store_segment(r.store, &name);
+        assert_true(name.bytes > 0);
+        r.is_local = true;
+        for (int step = 0; step < 6; step++) {
+            make_step(1, step, in_order);
+            for (int m = 0; m < RIG_MEMBERS; m++) {
+                places[m][step] = r.got[m][1].lent->shared;
+                stamps[m][step] = segment_stamp(r.got[m][1].lent->data);
+                assert_in_range(places[m][step], 1, name.bytes);
+                if (step >= 2) {
+                    assert_int_equal(places[m][step], places[m][step - 2]);
+                    assert_int_not_equal(stamps[m][step], stamps[m][step - 2]);
+                }
+                for (int other = 0; other < m; other++)
+                    assert_int_not_equal(places[m][step], places[other][step]);
+            }
+        }
+        r.is_local = false; /* the next answers are not in the segment */
+        assert_int_equal(bucket_rig_pull(&r, 1, 1, -1, &reads[1]), PIECE_VERSION);
+        bucket_rig_check(&r, 1, 1, 6, &reads[1]);
+        bucket_rig_close(&r);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(
@@ -305,5 +339,6 @@ int main(void)
         test_last_two_versions_are_readable, test_contribution_of_weight_0_only_reads,
         test_empty_contribution_counts_in_the_mean, test_async_makes_a_version_of_each_contribution,
         test_ssp_answers_when_slower_members_are_near, test_factor_of_the_learning_rate,
-        test_stop_ends_waits, test_last_version_is_held_back, test_admission_and_eviction);
+        test_stop_ends_waits, test_last_version_is_held_back, test_admission_and_eviction,
+        test_answers_in_shared_memory);
 }

@@ -40,6 +40,7 @@ bool bucket_ops_take_reads(struct chunk_state *c, const struct arrival *a,
     struct chunk_reads *reads = &r->reads[a->head->member];
     size_t n = a->piece->reads;
     reads->n = 0;
+    reads->is_local = a->piece->shared;
     if (n > reads->room) {
         size_t room = n + n / 4;
         uint64_t *keys = realloc(reads->keys, room * sizeof *keys);
@@ -174,36 +175,18 @@ bool bucket_ops_contribute(const struct store *s, struct chunk_state *c, const s
     return st == ST_OK;
 }
 
-/* Provides memory for an answer. Memory that is still being sent is not used. */
-static enum status take_answer(struct chunk_reads *reads, size_t bytes, struct buf **out)
-{
-    if (!reads->answer || reads->answer_room < bytes || atomic_load(&reads->answer->refs) > 1) {
-        struct buf *made;
-        size_t room = bytes + bytes / 4;
-        enum status st = buf_create(room, &made);
-        if (st != ST_OK)
-            return st;
-        buf_unref(reads->answer);
-        reads->answer = made;
-        reads->answer_room = room;
-    }
-    reads->answer->bytes = bytes;
-    *out = buf_ref(reads->answer);
-    return ST_OK;
-}
-
 void bucket_ops_answer(const struct store *s, struct chunk_state *c, int member, int64_t number,
                        enum dtype dtype, struct store_answer *answer)
 {
     struct chunk_rows *r = c->rows;
-    struct chunk_reads *reads = &r->reads[member];
+    const struct chunk_reads *reads = &r->reads[member];
     size_t bytes = dtype_bytes(dtype, reads->n * (size_t)r->table->dim);
     struct buf *payload = NULL;
     enum status st = ST_OK;
     if (reads->n == 0)
         payload = buf_ref(s->nothing);
     else
-        st = take_answer(reads, bytes, &payload);
+        st = chunk_rows_take_answer(s, r, member, bytes, &payload);
     if (st == ST_OK && reads->n > 0) {
         pthread_mutex_lock(&r->shared->lock);
         st = bucket_encode(r->shared->bucket, (uint64_t)number, reads->keys, reads->n, dtype,

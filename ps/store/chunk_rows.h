@@ -16,12 +16,20 @@
 struct store;
 struct chunk_state;
 
+/* Memory of answers to a member. While one answer is sent, or is lent to a member on this host, the
+ * next one is made in the other. */
+enum { CHUNK_ANSWERS = 2 };
+struct chunk_answer {
+    struct buf *buf; /* NULL: none; not used again while it has other references */
+    size_t room;
+};
+
 /* The rows that the answer to a member's last request has. */
 struct chunk_reads {
     size_t n, room;
-    uint64_t *keys;     /* [n] */
-    struct buf *answer; /* memory of an earlier answer, used again if it has one reference */
-    size_t answer_room;
+    uint64_t *keys; /* [n] */
+    bool is_local;  /* the member may read the answer in the store's segment */
+    struct chunk_answer answer[CHUNK_ANSWERS];
 };
 
 /* A process that waits for the refusal of its contribution. */
@@ -35,8 +43,11 @@ struct chunk_rows {
     const struct net_table *table;
     int number; /* number of the bucket in its table */
     struct merge *merge;
-    float *weight;                 /* [n_members of struct aggregate] weight of each contribution */
-    struct chunk_reads *reads;     /* [n_members] */
+    float *weight;             /* [n_members of struct aggregate] weight of each contribution */
+    struct chunk_reads *reads; /* [n_members] */
+    /* The store's segment has CHUNK_ANSWERS areas for each member, from `area` on; area_bytes 0:
+     * none. An area has a stamp and an answer. */
+    size_t area, area_bytes;
     bool has_refused;              /* `refused` has an entry */
     struct chunk_refused *refused; /* [n_members] */
     char why[LIMITS_TEXT_BYTES];   /* reason of the refusals */
@@ -48,6 +59,11 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
 double chunk_rows_most_bytes(const struct chunks *chunks, int chunk);
 /* Creates an empty bucket of version 0 for the chunk, whose other fields are set. */
 enum status chunk_rows_create(const struct store *s, struct chunk_state *c);
+/* Returns the size of an area for the largest answer to one member. */
+size_t chunk_rows_area_bytes(const struct chunk_state *c);
+/* Provides memory for an answer to a member. */
+enum status chunk_rows_take_answer(const struct store *s, struct chunk_rows *r, int member,
+                                   size_t bytes, struct buf **out);
 /* Returns true if the bucket can still read this version. */
 bool chunk_rows_is_readable(const struct chunk_rows *r, uint64_t version);
 /* Releases the bucket and all memory except for the struct. */

@@ -101,27 +101,33 @@ static enum status make_samples(struct store *s)
     return ps_samples_create(s->n_members, s->job.batch, s->cfg.position, &s->samples);
 }
 
-/* Returns the distance in bytes between two places of a chunk in the segment; 0: a bucket, which
- * has none. */
-static size_t place_bytes(const struct store *s, const struct chunk_state *c)
+/* Returns the distance in bytes between two places of a chunk in the segment. */
+static size_t place_bytes(const struct chunk_state *c)
 {
     if (c->rows)
-        return 0;
+        return chunk_rows_area_bytes(c);
     return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
-/* Lays out places for versions in a segment that members on this host read. In lockstep members
- * read only the present version, so four places are enough: three rotate, and one is spare. In
- * other modes each member may read a different version. Versions without a place are sent by
- * TCP. */
+/* Returns the number of places for a chunk. In lockstep members read only the present version, so
+ * four places are enough: three rotate, and one is spare. In other modes each member may read a
+ * different version. Each member reads other rows of a bucket. */
+static int count_places(const struct store *s, const struct chunk_state *c)
+{
+    int n = s->lockstep ? 4 : 3 + s->n_members;
+    if (c->rows)
+        return CHUNK_ANSWERS * s->n_members;
+    return n < PS_POOL_MAX_KEEP ? n : PS_POOL_MAX_KEEP;
+}
+
+/* Lays out places for versions, and for answers with rows, in a segment that members on this host
+ * read. Only places that are used need memory. Payloads without a place are sent by TCP. */
 static void share_versions(struct store *s)
 {
     char why[SEGMENT_WHY_BYTES];
     size_t bytes = 0, at = 0;
-    int n_places = s->lockstep ? 4 : 3 + s->n_members;
-    n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
     for (int i = 0; i < s->n_owned; i++)
-        bytes += place_bytes(s, &s->owned[i]) * (size_t)n_places;
+        bytes += place_bytes(&s->owned[i]) * (size_t)count_places(s, &s->owned[i]);
     if (!s->cfg.shared_memory || bytes == 0)
         return;
     if (segment_create_sparse(bytes, &s->segment, why) != ST_OK) {
@@ -129,11 +135,16 @@ static void share_versions(struct store *s)
         return;
     }
     for (int i = 0; i < s->n_owned; i++) {
-        size_t stride = place_bytes(s, &s->owned[i]);
-        int shelf = s->owned[i].version_dtype == DTYPE_F32 ? i : s->n_owned + i;
-        if (stride > 0)
-            ps_pool_share(s->pool, shelf, s->segment, at, stride, n_places);
-        at += stride * (size_t)n_places;
+        struct chunk_state *c = &s->owned[i];
+        size_t stride = place_bytes(c);
+        int shelf = c->version_dtype == DTYPE_F32 ? i : s->n_owned + i, n = count_places(s, c);
+        if (c->rows) {
+            c->rows->area = at;
+            c->rows->area_bytes = stride;
+        } else {
+            ps_pool_share(s->pool, shelf, s->segment, at, stride, n);
+        }
+        at += stride * (size_t)n;
     }
 }
 
