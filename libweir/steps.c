@@ -47,7 +47,7 @@ static int collect_last(struct weir *w, int64_t deadline_ns)
 {
     const struct member_steps m = steps_of(w);
     enum status st =
-        member_steps_collect(&m, w->chunks->n_chunks, w->train_steps, deadline_ns, &w->collecting);
+        member_steps_collect(&m, w->chunks, w->train_steps, deadline_ns, &w->collecting);
     int code = weir_steps_code_of_wait(w, st, 1);
     return code == WEIR_OK ? weir_errors_stop(w, WEIR_DONE) : code;
 }

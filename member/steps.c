@@ -25,8 +25,8 @@ int64_t member_steps_lowest_version(const struct updates *x, int n_chunks)
     return lowest;
 }
 
-enum status member_steps_collect(const struct member_steps *m, int n_chunks, int64_t version,
-                                 int64_t deadline_ns, int *asked)
+enum status member_steps_collect(const struct member_steps *m, const struct chunks *chunks,
+                                 int64_t version, int64_t deadline_ns, int *asked)
 {
     const struct updates *x = m->updates;
     enum status st = ST_OK;
@@ -34,13 +34,13 @@ enum status member_steps_collect(const struct member_steps *m, int n_chunks, int
                                              * `auto` */
     /* the member receives exactly the servers' values in these formats */
     int exact = d == DTYPE_F32 || dtype_block(d) > 1;
-    TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
+    TRY(x->ops->wait(x->ctx, 0, chunks->n_chunks, version, deadline_ns));
     if ((exact && !m->own_pace) || *asked)
         goto done;
-    for (int c = 0; c < n_chunks; c++)
+    for (int c = 0; c < chunks->n_dense; c++)
         TRY(x->ops->pull(x->ctx, c, version));
     *asked = 1;
-    TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
+    TRY(x->ops->wait(x->ctx, 0, chunks->n_chunks, version, deadline_ns));
 done:
     return st;
 }

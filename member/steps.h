@@ -25,11 +25,12 @@ uint64_t member_steps_position_now(const struct member_steps *m, int64_t step);
 /* Returns the lowest version of all chunks; -1: a chunk has no version, since the generation has
  * ended. */
 int64_t member_steps_lowest_version(const struct updates *x, int n_chunks);
-/* Waits, after the last step, until this process has all chunks at that version, in full precision.
- * In modes without lockstep this process already has the chunks, but requests them too, because the
- * servers answer only when the last checkpoint is on the disk. asked: 0 in the first call; after
+/* Waits, after the last step, until this process has all chunks at that version, those of
+ * parameters in full precision. In modes without lockstep this process already has the chunks, but
+ * requests those of parameters, too, because the servers answer only when the last checkpoint is on
+ * the disk. asked: 0 in the first call; after
  * ST_DEADLINE the caller passes the value that the call has set. */
-enum status member_steps_collect(const struct member_steps *m, int n_chunks, int64_t version,
-                                 int64_t deadline_ns, int *asked);
+enum status member_steps_collect(const struct member_steps *m, const struct chunks *chunks,
+                                 int64_t version, int64_t deadline_ns, int *asked);
 
 #endif

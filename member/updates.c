@@ -432,6 +432,23 @@ static enum status remote_pull(void *ctx, int chunk, int64_t step)
     return net_exchange_pull(ctx, chunk, step);
 }
 
+static enum status remote_push_rows(void *ctx, int chunk, int64_t step, const struct net_rows *rows,
+                                    float weight)
+{
+    return net_exchange_push_rows(ctx, chunk, step, rows, weight);
+}
+
+static enum status remote_pull_rows(void *ctx, int chunk, int64_t step, const uint64_t *reads,
+                                    size_t n_reads)
+{
+    return net_exchange_pull_rows(ctx, chunk, step, reads, n_reads);
+}
+
+static const float *remote_rows(void *ctx, int chunk, const uint64_t **keys, size_t *n)
+{
+    return net_exchange_rows(ctx, chunk, keys, n);
+}
+
 static enum status remote_averages(void *ctx, float *out)
 {
     return net_exchange_averages(ctx, out);
@@ -510,6 +527,9 @@ static const struct updates_ops remote_ops = {
     .push_lacking = remote_push_lacking,
     .push_encoded = remote_push_encoded,
     .pull = remote_pull,
+    .push_rows = remote_push_rows,
+    .pull_rows = remote_pull_rows,
+    .rows = remote_rows,
     .averages = remote_averages,
     .flush = remote_flush,
     .wait = remote_wait,

@@ -8,7 +8,7 @@
 #ifndef MEMBER_UPDATES_H
 #define MEMBER_UPDATES_H
 #include "member/crew.h"
-#include "net/exchange/exchange.h"
+#include "net/exchange/rows.h"
 #include "net/exchange/waits.h"
 
 struct updates_ops {
@@ -33,6 +33,12 @@ struct updates_ops {
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight,
                                 const uint8_t *lacking);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/
+    /* Work like net_exchange_push_rows, _pull_rows and _rows. NULL: tables are not supported. */
+    enum status (*push_rows)(void *ctx, int chunk, int64_t step, const struct net_rows *rows,
+                             float weight);
+    enum status (*pull_rows)(void *ctx, int chunk, int64_t step, const uint64_t *reads,
+                             size_t n_reads);
+    const float *(*rows)(void *ctx, int chunk, const uint64_t **keys, size_t *n);
     /* Copies the averages of all parameters (optim_config.ema_decay) to a flat block; parameters
      * without an average have their value there. The caller has no push pending. averages NULL:
      * this kind keeps no averages. */

@@ -70,8 +70,7 @@ static enum status collect_results(struct trainer *t)
     int asked = 0;
     const struct member_steps m = {
         .updates = t->cfg.updates, .place = &t->towers[0]->place, .own_pace = t->cfg.own_pace};
-    enum status st =
-        member_steps_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
+    enum status st = member_steps_collect(&m, t->cfg.chunks, t->cfg.train_steps, INT64_MAX, &asked);
     if (st == ST_OK)
         st = trainer_ahead_compare_all(t);
     return st == ST_OK ? fetch_averages(t) : st;
