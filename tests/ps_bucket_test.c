@@ -293,33 +293,11 @@ static void test_keys_of_a_message_are_checked(void **state)
     bucket_destroy(b);
 }
 
-static void test_config_is_checked(void **state)
-{
-    struct bucket *b = NULL;
-    struct bucket_config c;
-#define REFUSED(field, value)                                                                      \
-    c = config_of(ROW_INIT_UNIFORM);                                                               \
-    c.field = value;                                                                               \
-    assert_int_equal(bucket_create(&c, &b), ST_INVALID)
-    REFUSED(dim, 0);
-    REFUSED(dim, OPTIM_ROWS_MAX_DIM + 1);
-    REFUSED(init, ROW_INIT_N_KINDS);
-    REFUSED(init_scale, INFINITY);
-    REFUSED(n_buckets, 3);
-    REFUSED(n_buckets, 0);
-    REFUSED(number, 1);
-    REFUSED(max_rows, 0);
-    REFUSED(when_full, ROW_FULL_N_KINDS);
-    REFUSED(optimizer.common.weight_decay, 1);
-    assert_null(b);
-    bucket_destroy(NULL);
-}
-
 int main(void)
 {
     return RUN_TESTS(test_rows_match_a_dictionary, test_keys_with_equal_entries_are_distinguished,
                      test_memory_of_rows_is_bounded, test_reads_create_nothing,
                      test_initial_values_depend_on_seed_table_key_and_element,
                      test_initial_values_have_their_distribution, test_text_keys_differ,
-                     test_keys_of_a_message_are_checked, test_config_is_checked);
+                     test_keys_of_a_message_are_checked);
 }

@@ -1,9 +1,7 @@
 /* ps/rows/bucket.c - see bucket.h. Initial values need only additions and one multiplication, so
  * that their bits are equal on all hosts. */
 #include "ps/rows/bucket.h"
-#include "base/log.h"
 #include "base/rng.h"
-#include <math.h>
 #include <stdlib.h>
 
 enum { READ_BLOCK = 256 }; /* number of keys that are found before their rows are read */
@@ -40,33 +38,9 @@ void bucket_initial(const struct bucket_config *config, uint64_t key, float *val
                         : centred_sum(stream, i) * (config->init_scale * 0x1p-16f);
 }
 
-static enum status check_config(const struct bucket_config *c)
-{
-    uint32_t n = c->n_buckets;
-    if (c->dim < 1 || c->dim > OPTIM_ROWS_MAX_DIM) {
-        LOG_E("table: dim %d is not within 1 and %d", c->dim, OPTIM_ROWS_MAX_DIM);
-        return ST_INVALID;
-    }
-    if ((unsigned)c->init >= ROW_INIT_N_KINDS || !isfinite(c->init_scale) || c->init_scale < 0) {
-        LOG_E("table: the initial values are unknown, or init_scale is not 0 or above");
-        return ST_INVALID;
-    }
-    if (n < 1 || (n & (n - 1)) != 0 || c->number >= n) {
-        LOG_E("table: bucket %u of %u: the number of buckets must be a power of two", c->number, n);
-        return ST_INVALID;
-    }
-    if (c->max_rows < 1 || (unsigned)c->when_full >= ROW_FULL_N_KINDS) {
-        LOG_E("table: max_rows must be above 0, and when_full must be stop or evict");
-        return ST_INVALID;
-    }
-    return optim_rows_check(&c->optimizer, "table");
-}
-
 enum status bucket_create(const struct bucket_config *config, struct bucket **out)
 {
-    enum status st = check_config(config);
-    if (st != ST_OK)
-        return st;
+    enum status st = ST_OK;
     size_t dim = (size_t)config->dim, n_slots = optim_rows_slots(config->optimizer.kind, dim);
     struct bucket *b = calloc(1, sizeof *b);
     if (!b)

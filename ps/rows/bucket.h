@@ -3,7 +3,7 @@
  * of the job's seed, the table's name, the key and the element. So reads create nothing.
  * Owns:    the rows, and their undo logs.
  * Threads: one at a time; the caller has a lock for each bucket.
- * Errors:  ST_INVALID (logged), ST_NOMEM, ST_RANGE; a failed call changes nothing. */
+ * Errors:  ST_NOMEM, ST_RANGE; a failed call changes nothing. */
 #ifndef PS_ROWS_BUCKET_H
 #define PS_ROWS_BUCKET_H
 #include "kernels/vector/dtype.h"
@@ -50,7 +50,7 @@ uint64_t bucket_init_key(uint64_t seed, const char *table);
 /* Writes the initial values of the row of `key`. */
 void bucket_initial(const struct bucket_config *config, uint64_t key, float *values);
 
-/* Creates an empty bucket of version 0. */
+/* Creates an empty bucket of version 0. The settings are valid, as tables_add has checked them. */
 enum status bucket_create(const struct bucket_config *config, struct bucket **out);
 void bucket_destroy(struct bucket *b); /* NULL is fine. */
 
