@@ -203,6 +203,7 @@ static void test_sweeps_free_absent_rows(void **state)
         assert_true(make_version(b, m, 60, N_KEYS));
     assert_int_equal(bucket_hold(b, b->version), ST_OK);
     uint32_t n = b->rows.n;
+    uint64_t before = b->n_removed;
     for (int v = 0; v < 40; v++)
         assert_true(make_version(b, m, 0, N_KEYS));
     compare(b, 20);
@@ -211,6 +212,7 @@ static void test_sweeps_free_absent_rows(void **state)
     for (int v = 0; v < 40; v++)
         assert_true(make_version(b, m, 0, N_KEYS));
     assert_int_equal(b->rows.n, 0);
+    assert_int_equal(b->n_removed - before, n);
     merge_destroy(m);
     bucket_destroy(b);
 }

@@ -40,6 +40,7 @@ struct bucket {
     struct undo undo;         /* older versions of rows */
     struct row_table pending; /* keys that were not admitted yet; data: number of steps */
     struct undo undo_pending;
+    uint64_t n_removed; /* rows that were evicted, or freed after they had expired */
     uint32_t sweep_rows, sweep_pending; /* places at which the next sweep continues */
     uint64_t holds[BUCKET_MAX_HOLDS];   /* held versions, ascending */
     int n_holds;

@@ -124,6 +124,7 @@ void bucket_remove(struct bucket *b, struct row *row)
 {
     undo_record(&b->undo, row);
     row_table_remove(&b->rows, row);
+    b->n_removed++;
 }
 
 uint64_t bucket_pending_count(const struct row *entry)

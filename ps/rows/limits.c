@@ -171,8 +171,10 @@ static void sweep_table(struct bucket *b, struct row_table *t, uint32_t *cursor,
     uint32_t part = t->n_made / SWEEP_PART;
     uint32_t end = *cursor + (part > SWEEP_LEAST ? part : SWEEP_LEAST);
     for (struct row *row; (row = row_table_next_before(t, end, cursor));)
-        if (bucket_is_expired(&b->config, row->step, oldest))
+        if (bucket_is_expired(&b->config, row->step, oldest)) {
             row_table_remove(t, row);
+            b->n_removed += t == &b->rows;
+        }
     if (*cursor >= t->n_made)
         *cursor = 0;
 }

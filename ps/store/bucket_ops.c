@@ -56,6 +56,7 @@ bool bucket_ops_take_reads(struct chunk_state *c, const struct arrival *a,
     if (!check_keys(r, reads->keys, n, answer))
         return false;
     reads->n = n;
+    r->n_keys += n;
     return true;
 }
 
@@ -161,6 +162,7 @@ bool bucket_ops_contribute(const struct store *s, struct chunk_state *c, const s
     if (!check_keys(r, in.keys, in.n, answer) || !check_gradients(s, c, a, &in, answer))
         return false;
     r->weight[slot] = in.weight;
+    r->n_keys += in.n;
     if (c->sum.n_counted + 1 < c->sum.n_members) {
         merge_set(r->merge, slot, in.n, in.weight);
         if (c->sum.n_counted++ == 0)

@@ -48,6 +48,7 @@ struct chunk_rows {
     /* The store's segment has CHUNK_ANSWERS areas for each member, from `area` on; area_bytes 0:
      * none. An area has a stamp and an answer. */
     size_t area, area_bytes;
+    uint64_t n_keys;               /* keys in the requests to this store, for operators */
     bool has_refused;              /* `refused` has an entry */
     struct chunk_refused *refused; /* [n_members] */
     char why[LIMITS_TEXT_BYTES];   /* reason of the refusals */
