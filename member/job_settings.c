@@ -71,7 +71,7 @@ static enum status check_optimizer(const struct job_settings *s, const struct op
     return ST_OK;
 }
 
-static enum status read_boundaries(const char *text, const char *dash, struct optim_config *out)
+enum status job_settings_boundaries(const char *text, const char *dash, struct optim_config *out)
 {
     for (const char *at = text; at;) {
         char *end;
@@ -154,7 +154,7 @@ enum status job_settings_optim(const struct job_settings *s, const char *dash, i
     o.warmup_steps = (uint64_t)s->lr_warmup_steps;
     o.lr_decay_steps = (uint64_t)s->lr_decay_steps;
     TRY(check_uses(s, &o, dash, joins));
-    TRY(read_boundaries(s->lr_boundaries, dash, &o));
+    TRY(job_settings_boundaries(s->lr_boundaries, dash, &o));
     TRY(check_schedule(&o, dash, joins));
     TRY(optim_check(&o));
     TRY(check_optimizer(s, &o, dash, joins));

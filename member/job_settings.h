@@ -37,6 +37,8 @@ struct job_settings {
  * joins a running job; then the job's settings apply where the member's are left out. */
 enum status job_settings_optim(const struct job_settings *s, const char *dash, int joins,
                                struct optim_config *out);
+/* Adds the boundaries of a schedule, a text as "1000,2000" or NULL, to *out. */
+enum status job_settings_boundaries(const char *text, const char *dash, struct optim_config *out);
 /* Checks and returns the dtypes of contributions and of versions, and whether to log them. */
 enum status job_settings_dtypes(const struct job_settings *s, const char *dash,
                                 struct net_job *out);
