@@ -125,7 +125,7 @@ static bool look(struct job_over *o)
               o->folder, step, o->ps0);
     if (missing && !o->has_logged)
         LOG_W(
-            "the job is done, by the last checkpoint in %s, but the file of this worker's %s is missing, or is of another job or step; waiting for the servers: start them again with the same flags, and this worker writes the file",
+            "the job is done, as the last checkpoint in %s shows, but the file of this worker's %s is missing, or is of another job or step; waiting for the servers: start them again with the same flags, and this worker writes the file",
             o->folder, missing);
     o->has_logged |= missing != NULL;
     checkpoint_manifest_free(m);

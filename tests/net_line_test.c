@@ -35,8 +35,9 @@ static void format_with_least_loss_is_chosen(void **state)
 /* A local network uses fp32, whatever number of bytes a step has. */
 static void local_network_uses_fp32(void **state)
 {
-    assert_int_equal(choose(0.05, 8000, &steps, "as in a local network"), DTYPE_F32);
-    assert_int_equal(choose(0.3, 110, &steps, "as in a local network"), DTYPE_F32);
+    assert_int_equal(choose(0.05, 8000, &steps, "so the link counts as a local network"),
+                     DTYPE_F32);
+    assert_int_equal(choose(0.3, 110, &steps, "so the link counts as a local network"), DTYPE_F32);
     assert_int_equal(choose(0.3, 90, &steps, "int4: 90 Mbit/s"), DTYPE_INT4);
     assert_int_equal(choose(6, 8000, &steps, "int8"), DTYPE_INT8);
 }

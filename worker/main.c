@@ -215,10 +215,9 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's number of steps if it differs from the number that this worker computed from its
- * --epochs and its part of the data: the job's number may be derived from another worker's
- * data (job_steps_follow), or from the data that worker 0 had when the job began. Then logs the
- * rounds, with the job's outer optimizer. */
+/* Logs the job's number of steps if it does not follow from this worker's --epochs and part of the
+ * data: it may follow from another worker's part (job_steps_follow), or from the part that worker 0
+ * had when the job began. Then logs the rounds, with the job's outer optimizer. */
 static void log_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -228,15 +227,17 @@ static void log_followed(const struct worker *w, const struct net_start *start)
     if (job.epochs <= 0)
         return;
     if (steps > 0 && steps != own && start->place.member == 0)
-        LOG_I("the job runs %" PRId64
-              " steps, from --epochs=%g at its start; worker 0's part now has %" PRId64
-              " samples, so these steps are %.3g epochs",
-              steps, job.epochs, w->train->n, epochs);
+        LOG_I(
+            "the job runs %" PRId64
+            " steps, which followed from --epochs=%g at its start; worker 0's part now has %" PRId64
+            " samples, so these steps are %.3g epochs",
+            steps, job.epochs, w->train->n, epochs);
     else if (steps > 0 && steps != own)
-        LOG_I("the job runs %" PRId64
-              " steps, from --epochs=%g of worker 0's part; this worker's part has %" PRId64
-              " samples, so these steps are %.3g epochs",
-              steps, job.epochs, w->train->n, epochs);
+        LOG_I(
+            "the job runs %" PRId64
+            " steps, which follow from --epochs=%g and worker 0's part; this worker's part has %" PRId64
+            " samples, so these steps are %.3g epochs",
+            steps, job.epochs, w->train->n, epochs);
     if (steps > 0)
         job_set_steps(&job, steps / job_local_steps(&job));
     if (start->place.has_outer)
@@ -543,8 +544,7 @@ static enum status report_devices(const struct options *o)
         .seconds = o->self_test_seconds,
     };
     sigset_t all;
-    /* These commands need not end in order, so a signal may kill them at any time, even inside a
-     * driver. */
+    /* These commands need not end in order: a signal may kill them even inside a driver. */
     sigfillset(&all);
     pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)

@@ -184,7 +184,9 @@ static void carry_out(struct net_exchange *x, const struct step *step)
         if (a->kind == ACTION_FAIL)
             set_status(x, a->st);
         if (a->kind == ACTION_REBASED && step->why[0])
-            LOG_E("this worker leaves, and cannot keep its gradients from changing: %s", step->why);
+            LOG_E(
+                "this worker leaves the job, but servers may still read its gradients while they change: %s",
+                step->why);
         if (!l)
             continue;
         if (a->kind == ACTION_JOIN)

@@ -125,11 +125,13 @@ enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *
     }
     const char *name = dtype_name(order[i]);
     if (l->is_loopback)
-        snprintf(text, LINE_TEXT_BYTES, "%s: ps:0 is on this host, as in a local network", name);
-    else if (local)
         snprintf(text, LINE_TEXT_BYTES,
-                 "%s: %.0f Mbit/s and %.1f ms of round-trip time, as in a local network", name,
-                 l->bytes_per_s * 8e-6, l->rtt_s * 1e3);
+                 "%s: ps:0 is on this host, so the link counts as a local network", name);
+    else if (local)
+        snprintf(
+            text, LINE_TEXT_BYTES,
+            "%s: %.0f Mbit/s and %.1f ms of round-trip time, so the link counts as a local network",
+            name, l->bytes_per_s * 8e-6, l->rtt_s * 1e3);
     else
         snprintf(
             text, LINE_TEXT_BYTES,

@@ -261,7 +261,7 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
         LOG_I("%s: written after a retry", path);
     else if (st != ST_OK && st != ST_REFUSED && !failed_before)
         LOG_W(
-            "%s: not written, retrying every %d s; a ps:0 that restarts before that uses an older list of servers",
+            "%s: not written, retrying every %d s; if ps:0 is restarted before the file is written, it uses an older list of servers",
             path, RECORD_MS / 1000);
     return st;
 }

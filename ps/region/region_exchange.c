@@ -205,8 +205,8 @@ static enum status begin_exchange(struct ps_region *r, const struct run *run)
     for (int i = 0; i < r->chunks->n_chunks; i++)
         r->pieces[i].due = r->due;
     pthread_mutex_unlock(&r->lock);
-    LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
-          " (%" PRId64 " steps each%s)",
+    LOG_I("region %d of %d is at step %" PRId64 ", the parent group at round %" PRId64
+          " of %" PRId64 " (%" PRId64 " steps each%s)",
           r->cfg.index, r->cfg.n_regions, version * r->steps_each, r->step, r->n_gates,
           r->cfg.steps * r->steps_each,
           r->fragment ? ", and each exchanges one of the fragments in turn" : "");

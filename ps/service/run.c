@@ -47,7 +47,8 @@ static enum status load(const struct run_config *cfg, const struct run *r)
     TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
     st = handover_set_samples(r->store, list, n);
     if (st != ST_OK)
-        LOG_E("generation " TERM_FMT " cannot begin: no list of the checkpoint's %zu samples: %s",
+        LOG_E("generation " TERM_FMT
+              " cannot begin: this server cannot copy the checkpoint's list of %zu samples: %s",
               TERM_ARG(r->generation), n, status_text(st));
 done:
     free(list);

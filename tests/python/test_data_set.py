@@ -125,8 +125,8 @@ class DataSet(harness.Test):
             job.start_ps(0)
             own = job.start_worker(1, "--data_dir=" + self.part("other%d" % other, other))
             job.start_worker(0)
-            own.wait_line("the job runs %d steps, from --epochs=1 of worker 0's part; this "
-                          "worker's part has %d samples, so these steps are %g epochs$"
+            own.wait_line("the job runs %d steps, which follow from --epochs=1 and worker 0's part"
+                          "; this worker's part has %d samples, so these steps are %g epochs$"
                           % (steps, n, of_other))
             self.assertEqual({w["global_step"] for w in job.finish()}, {steps})
             for worker in job.workers:
@@ -218,8 +218,8 @@ class DataSet(harness.Test):
         job.restart_worker(0, "--data_dir=" + self.part("grown", 80))
         job.start_worker(1)
         self.assertEqual({w["global_step"] for w in job.finish()}, {4})
-        self.assertIn("the job runs 4 steps, from --epochs=1 at its start; worker 0's part "
-                      "now has 80 samples, so these steps are 0.5 epochs\n",
+        self.assertIn("the job runs 4 steps, which followed from --epochs=1 at its start; "
+                      "worker 0's part now has 80 samples, so these steps are 0.5 epochs\n",
                       job.workers[0].output())
         self.assertNotIn("the job runs", job.workers[1].output())
 

@@ -112,7 +112,7 @@ class Regions(regions.Test):
                                      parent=["--worker_timeout=1", "--min_workers=1"])
         a.workers[0].wait_line(r"\(global step: 50\)")
         b.start(self.region_flags[1])
-        m = b.ps[0].wait_line(r"region 1 of 2: at step (\d+), the parent group at round (\d+) of")
+        m = b.ps[0].wait_line(r"region 1 of 2 is at step (\d+), the parent group at round (\d+) of")
         self.assertGreaterEqual(int(m.group(1)), 50)
         self.assertEqual(int(m.group(1)), 10 * int(m.group(2)))
         m = b.workers[0].wait_line(r"training step (\d+) done")

@@ -70,7 +70,7 @@ class ServerChanges(generations.Test):
         job, hold = self.held_job(brake=20, HELD_FULL="1")
         self.leave(job, 1)
         job.ps[0].wait_line("generation 1[.]2 from step")
-        job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
+        job.ps[0].wait_line("/servers: not written, retrying every 5 s; if ps:0 is restarted")
         job.ps[0].wait_line("and exits when .*/servers: the write failed and is retried")
         job.ps[0].stop(signal.SIGTERM, status=None)
         self.assertNotIn("this server has no chunks any more", job.ps[1].output())

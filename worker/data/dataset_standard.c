@@ -41,7 +41,7 @@ static enum status check_table(const struct dataset *d)
         return ST_OK;
     LOG_E("--standardize is for tables, CSV files and rows of features; %s has samples of %" PRId64
           "x%" PRId64 "x%" PRId64
-          " (channels, height, width): for these there are --mean=measured --std=measured",
+          " (channels, height, width): for these use --mean=measured --std=measured",
           d->path, is[0], is[1], is[2]);
     return ST_INVALID;
 }

@@ -38,9 +38,9 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
             continue;
         device_cuda_uuid(d.uuid, 0, text);
         LOG_E(
-            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': the driver and the backend number the cards differently; name the card by CUDA_VISIBLE_DEVICES=%s",
-            gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0], (unsigned)d.pci[1],
-            (unsigned)d.pci[2], backend->name, gpu->uuid);
+            "the driver reports GPU %d as %s at %s, but backend '%s' reports it as %s ('%s') at %04x:%02x:%02x: the driver and the backend number the cards differently; name the card by CUDA_VISIBLE_DEVICES=%s",
+            gpu->ordinal, gpu->uuid, gpu->pci, backend->name, text, d.name, (unsigned)d.pci[0],
+            (unsigned)d.pci[1], (unsigned)d.pci[2], gpu->uuid);
         st = ST_MISMATCH;
         goto done;
     }

@@ -39,7 +39,7 @@ static enum status join_towers(const struct batch_split_request *r, const struct
     int n_gpus = s->n_devices - 1;
     if (t->n > n_gpus) {
         LOG_E(
-            "layers are placed on GPUs by number, so this worker is one tower over all its devices, but the flags request %d towers on the CPU and %d on %d %s; remove --towers and --towers_per_gpu, or place layers on 'gpu', each tower's own",
+            "layers are placed on GPUs by number, so this worker is one tower over all its devices, but the flags request %d towers on the CPU and %d on %d %s; remove --towers and --towers_per_gpu, or place layers on 'gpu', which names the own GPU of each tower",
             t->n - t->n_gpu, t->n_gpu, n_gpus, n_gpus == 1 ? "GPU" : "GPUs");
         return ST_INVALID;
     }
