@@ -6,6 +6,7 @@
 #include "base/term.h"
 #include "ps/service/planner.h"
 #include "ps/service/service_impl.h"
+#include "ps/service/shard_send.h"
 #include "ps/store/handover.h"
 #include <inttypes.h>
 #include <stdbool.h>
@@ -334,44 +335,17 @@ static struct run *find_stopped(struct service *s, uint64_t generation,
     return NULL;
 }
 
-/* Adds a chunk to the reply. ST_RANGE: the chunk does not fit into the reply. */
-static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
-{
-    struct handover_chunk t;
-    if (handover_take(r->store, chunk, step, &t) != ST_OK) {
-        snprintf(reply->refused, sizeof reply->refused,
-                 "chunk %d of generation " TERM_FMT " is not on this server at step %" PRId64,
-                 chunk, TERM_ARG(r->generation), step);
-        return ST_NOT_FOUND;
-    }
-    const struct net_fetch_item item = {.chunk = chunk,
-                                        .version = t.version,
-                                        .value = t.value,
-                                        .slots = t.slots,
-                                        .idle = t.idle,
-                                        .value_bytes = t.value->bytes,
-                                        .slots_bytes = t.slots ? t.slots->bytes : 0,
-                                        .samples = t.samples,
-                                        .n_samples = t.n_samples};
-    enum status st = net_fetch_put(reply, &item);
-    handover_drop(&t);
-    return st;
-}
-
 void generation_fetch(void *ctx, const struct net_fetch_request *request,
                       struct net_fetch_reply *reply)
 {
-    enum status st = ST_OK;
     const struct service *s = ctx;
     if (s->cfg.fault_keep_chunks) {
         snprintf(reply->refused, sizeof reply->refused, "--fault_keep_chunks");
         return;
     }
     struct run *r = find_stopped(ctx, request->generation, reply->refused);
-    for (int i = 0; r && st == ST_OK && i < request->n; i++)
-        st = hand_on(r, request->chunk[i], request->step, reply);
-    if (st == ST_NOMEM)
-        snprintf(reply->refused, sizeof reply->refused, "the server is out of memory");
+    if (r)
+        shard_send_chunks(r->store, request, reply);
     run_unref(r);
 }
 

@@ -24,7 +24,7 @@ struct kept {
     uint64_t before, ps0;
     int64_t step;
     int n;                        /* number of chunks of the job; 0: nothing is kept */
-    struct handover_chunk *chunk; /* [n] chunks; value NULL: not kept */
+    struct handover_chunk *chunk; /* [n] chunks, of which some were fetched (handover_has) */
 };
 
 struct shard_fetch {
@@ -42,16 +42,19 @@ struct shard_fetch {
 struct fetching {
     struct shard_fetch *g;
     const struct shard_fetch_request *r;
-    int *chunk;    /* chunks to request from the present holder */
-    uint8_t *here; /* [n_chunks] nonzero: another server sent the chunk, now or earlier */
+    int *chunk; /* chunks to request from the present holder */
+    /* [n_chunks] nonzero: another server sent the chunk, now or earlier. A bucket of which a part
+     * is missing is not here, but the store has its cursor. */
+    uint8_t *here;
 
     /* Fields for the present holder. */
     const char *from;
     /* number of chunks to request; of these, chunks that are here already; chunks that arrived
-     * in this run */
-    int n, n_here, n_new;
-    double mb, mb_here;
-    int64_t line_ns; /* time of the next line */
+     * in this run; parts of buckets that arrived in this run, except for last parts */
+    int n, n_here, n_new, n_parts;
+    double mb, mb_here; /* a bucket counts only as far as it is here */
+    const char *why;    /* reason why the last chunk was refused; NULL: none */
+    int64_t line_ns;    /* time of the next line */
 };
 
 enum status shard_fetch_create(struct shard_fetch **out)
@@ -127,10 +130,12 @@ static enum status take_own(const struct shard_fetch_request *r, int chunk)
     return st;
 }
 
-/* Returns the size of a chunk with its slots. */
+/* Returns the size of a chunk with its slots, or 0 for a bucket, whose size is not known. */
 static double megabytes(const struct net_plan *p, int chunk)
 {
     const struct net_chunk *c = &p->chunks->chunks[chunk];
+    if (chunk >= p->chunks->n_dense)
+        return 0;
     int averages = p->chunks->params[c->param].rule == PARAM_AVERAGE;
     int n_slots = averages ? 0 : job_n_slots(&p->job);
     return (double)c->n_elems * sizeof(float) * (1 + n_slots) * 1e-6;
@@ -153,12 +158,9 @@ static void note_here(struct fetching *run, int chunk)
     run->mb_here += megabytes(run->r->plan, chunk);
 }
 
-static enum status on_fetched(void *ctx, const struct net_fetched *c)
+/* Copies a chunk with parameters to the store. */
+static enum status copy_dense(const struct fetching *run, const struct net_fetched *c)
 {
-    struct fetching *run = ctx;
-    const struct shard_fetch_request *r = run->r;
-    if (c->is_bucket || (job_in_lockstep(&r->plan->job) && c->version != r->plan->step))
-        return ST_PROTOCOL;
     const struct handover_copied copied = {.version = c->version,
                                            .value = c->value,
                                            .slots = c->slots,
@@ -168,11 +170,50 @@ static enum status on_fetched(void *ctx, const struct net_fetched *c)
                                            .n_samples = c->n_samples,
                                            .idle = c->idle,
                                            .n_idle = c->n_idle};
-    enum status st = handover_copy(r->to, c->chunk, &copied);
+    return handover_copy(run->r->to, c->chunk, &copied);
+}
+
+/* Adds a part of a bucket to the store. */
+static enum status add_part(struct fetching *run, const struct net_fetched *c)
+{
+    const struct handover_part part = {.version = c->version,
+                                       .n_value = c->n_value,
+                                       .n_slots = c->n_slots,
+                                       .has_more = c->has_more,
+                                       .entries = {.n = c->n_rows,
+                                                   .keys = c->keys,
+                                                   .steps = c->steps,
+                                                   .values = c->value,
+                                                   .slots = c->slots,
+                                                   .n_pending = c->n_pending,
+                                                   .pending_keys = c->pending_keys,
+                                                   .pending_steps = c->pending_steps,
+                                                   .pending_counts = c->pending_counts}};
+    enum status st = handover_add(run->r->to, c->chunk, &part, &run->why);
     if (st != ST_OK)
         return st;
-    note_here(run, c->chunk);
-    run->n_new++;
+    double mb = (double)(c->n_value + c->n_slots) * sizeof(float) * 1e-6 +
+                (double)(2 * c->n_rows + 3 * c->n_pending) * sizeof(uint64_t) * 1e-6;
+    run->mb += mb;
+    run->mb_here += mb;
+    run->n_parts += c->has_more;
+    return ST_OK;
+}
+
+static enum status on_fetched(void *ctx, const struct net_fetched *c)
+{
+    struct fetching *run = ctx;
+    const struct net_plan *p = run->r->plan;
+    if (c->is_bucket != (c->chunk >= p->chunks->n_dense) ||
+        (job_in_lockstep(&p->job) && c->version != p->step))
+        return ST_PROTOCOL;
+    enum status st = c->is_bucket ? add_part(run, c) : copy_dense(run, c);
+    if (st != ST_OK)
+        return st;
+    if (!c->has_more) {
+        note_here(run, c->chunk);
+        run->n_new++;
+    }
     run->g->stall_ms = STALL_MS;
     if (clock_now_ns() >= run->line_ns && run->n_here < run->n) {
         log_progress(run, "");
@@ -188,8 +229,9 @@ static int count_wanted(struct fetching *run, int holder)
     const struct net_plan *p = run->r->plan;
     int n = 0;
     run->from = p->holders.addr[holder];
-    run->n = run->n_here = run->n_new = 0;
+    run->n = run->n_here = run->n_new = run->n_parts = 0;
     run->mb = run->mb_here = 0;
+    run->why = NULL;
     run->line_ns = clock_deadline_ns(LINE_MS);
     for (int i = 0; i < p->chunks->n_chunks; i++) {
         if (p->shard[i] != run->r->self || p->held_by[i] != holder)
@@ -219,31 +261,50 @@ static void log_end(const struct fetching *run, enum status st, const char *why)
               why[0] ? why : status_text(st));
 }
 
+/* Requests n chunks. Only the first chunk of a request may have a cursor, so a bucket of which a
+ * part is here begins a request. */
+static enum status request_chunks(struct fetching *run, struct fetch_client *client, int n,
+                                  char why[CONTROL_TEXT_BYTES])
+{
+    const struct net_plan *p = run->r->plan;
+    enum status st = ST_OK;
+    for (int at = 0, end; at < n && st == ST_OK; at = end) {
+        struct handover_cursor part = handover_cursor(run->r->to, run->chunk[at]);
+        for (end = at + 1; end < n; end++)
+            if (handover_cursor(run->r->to, run->chunk[end]).is_partial)
+                break;
+        const struct net_fetch_request request = {.generation = p->before,
+                                                  .step = p->step,
+                                                  .n = end - at,
+                                                  .chunk = run->chunk + at,
+                                                  .has_after = part.has_after,
+                                                  .after = part.after};
+        st = fetch_client_run(client, &request, run->g->stall_ms, on_fetched, run, why);
+    }
+    return st;
+}
+
 static enum status fetch_from(struct fetching *run, int holder)
 {
     struct shard_fetch *g = run->g;
-    const struct net_plan *p = run->r->plan;
     struct fetch_client *client = NULL;
     char why[CONTROL_TEXT_BYTES] = "";
-    struct net_fetch_request request = {.generation = p->before,
-                                        .step = p->step,
-                                        .n = count_wanted(run, holder),
-                                        .chunk = run->chunk};
-    if (request.n == 0)
+    int n = count_wanted(run, holder);
+    if (n == 0)
         return ST_OK;
     if (run->n_here > 0)
         log_progress(run, " have already arrived");
     enum status st = fetch_client_create(run->from, &client);
     if (st != ST_OK)
         goto done;
-    TRY(set_client(g, client, p->generation));
-    st = fetch_client_run(client, &request, g->stall_ms, on_fetched, run, why);
+    TRY(set_client(g, client, run->r->plan->generation));
+    st = request_chunks(run, client, n, why);
 done:
     set_client(g, NULL, 0);
     fetch_client_destroy(client);
-    if (st == ST_DEADLINE && run->n_new == 0 && g->stall_ms < STALL_MAX_MS)
+    if (st == ST_DEADLINE && run->n_new + run->n_parts == 0 && g->stall_ms < STALL_MAX_MS)
         g->stall_ms *= 2;
-    log_end(run, st, why);
+    log_end(run, st, run->why ? run->why : why);
     return st;
 }
 
@@ -260,10 +321,10 @@ static enum status use_kept(struct fetching *run, int own)
         return ST_OK;
     }
     for (int i = 0; i < kept->n; i++) {
-        if (!kept->chunk[i].value || p->shard[i] != run->r->self || p->held_by[i] == own)
+        if (!handover_has(&kept->chunk[i]) || p->shard[i] != run->r->self || p->held_by[i] == own)
             continue;
         TRY(handover_give(run->r->to, i, &kept->chunk[i]));
-        run->here[i] = 1;
+        run->here[i] = !kept->chunk[i].part.is_partial;
     }
 done:
     shard_fetch_forget(run->g);
@@ -286,6 +347,8 @@ static void keep_chunks(struct fetching *run)
     for (int i = 0; i < kept->n; i++)
         if (run->here[i])
             handover_take(run->r->to, i, p->step, &kept->chunk[i]);
+        else if (p->shard[i] == run->r->self)
+            handover_take_part(run->r->to, i, &kept->chunk[i]);
 }
 
 static enum status fetch_chunks(struct fetching *run)

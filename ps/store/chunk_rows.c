@@ -44,6 +44,7 @@ enum status chunk_rows_create(const struct store *s, struct chunk_state *c)
     c->rows = r;
     c->version = 0;
     c->sum.dtype = s->job.push_dtype;
+    r->held = -1;
     chunk_rows_config(s, c->chunk, &config);
     r->table = tables_of(s->cfg.chunks, c->chunk);
     r->number = (int)config.number;
@@ -148,7 +149,7 @@ enum status chunk_rows_take_answer(const struct store *s, struct chunk_rows *r, 
 
 bool chunk_rows_is_readable(const struct chunk_rows *r, uint64_t version)
 {
-    if (!r->shared)
+    if (!r->shared || (int64_t)version < r->first)
         return false;
     pthread_mutex_lock(&r->shared->lock);
     bool is_readable = bucket_is_readable(r->shared->bucket, version);
@@ -156,8 +157,20 @@ bool chunk_rows_is_readable(const struct chunk_rows *r, uint64_t version)
     return is_readable;
 }
 
+/* Ends the hold of the version that the store has handed over. */
+static void release_held(struct chunk_rows *r)
+{
+    if (!r->shared || r->held < 0)
+        return;
+    pthread_mutex_lock(&r->shared->lock);
+    bucket_release(r->shared->bucket, (uint64_t)r->held);
+    pthread_mutex_unlock(&r->shared->lock);
+    r->held = -1;
+}
+
 void chunk_rows_empty(const struct store *s, struct chunk_rows *r)
 {
+    release_held(r);
     shared_bucket_unref(r->shared);
     r->shared = NULL;
     merge_destroy(r->merge);

@@ -12,6 +12,7 @@
 #include "ps/rows/limits.h"
 #include "ps/rows/merge.h"
 #include "ps/rows/shared_bucket.h"
+#include "ps/store/handover.h"
 
 struct store;
 struct chunk_state;
@@ -40,6 +41,11 @@ struct chunk_refused {
 
 struct chunk_rows {
     struct shared_bucket *shared; /* NULL: the store was emptied */
+    bool is_filled;               /* the bucket is complete, unless a part is missing (`part`) */
+    struct handover_cursor part;
+    /* first version of the store; the bucket may still have older ones of another generation */
+    int64_t first;
+    int64_t held; /* version that the stopped store has handed over, and holds; -1: none */
     const struct net_table *table;
     int number; /* number of the bucket in its table */
     struct merge *merge;

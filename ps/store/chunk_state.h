@@ -10,7 +10,8 @@
  *   samples.c      the samples that members read next, if a server assigns them
  *   chunk_rows.c   the chunk that is a bucket of a table
  *   bucket_ops.c   contributions to a bucket, and answers with its rows
- *   handover.c     the end of a store, and the start of the next one from it
+ *   handover.c     the end of a store, and the start of the next one from it (buckets:
+ *                  handover_rows.c)
  *   snapshot.c     one version of every chunk, for checkpoints
  *   store.c        creation, and questions about all chunks
  *

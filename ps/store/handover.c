@@ -9,6 +9,7 @@
 #include "ps/store/handover.h"
 #include "ps/store/answers.h"
 #include "ps/store/chunk_state.h"
+#include "ps/store/handover_rows.h"
 #include "ps/store/versions.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -77,6 +78,8 @@ enum status handover_take(struct store *s, int chunk, int64_t step, struct hando
     if (chunk < 0 || chunk >= s->cfg.chunks->n_chunks || s->shelf_of[chunk] < 0)
         return ST_NOT_FOUND;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    if (c->rows)
+        return handover_take_rows(s, c, step, out);
     struct handover_chunk t = {.version = -1};
     struct chunk_version held;
     enum status st = ST_RANGE;
@@ -100,6 +103,7 @@ void handover_drop(struct handover_chunk *t)
     buf_unref(t->value);
     buf_unref(t->slots);
     buf_unref(t->idle);
+    shared_bucket_unref(t->bucket);
     free(t->samples);
     *t = (struct handover_chunk){.version = -1};
 }
@@ -142,6 +146,8 @@ enum status handover_give(struct store *s, int chunk, const struct handover_chun
     struct chunk_version v;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
     enum status st = ST_OK;
+    if (c->rows)
+        return handover_give_rows(s, c, t);
     if (chunk == 0)
         st = handover_set_samples(s, t->samples, t->n_samples);
     if (st == ST_OK)
@@ -220,6 +226,8 @@ enum status handover_load(struct store *s,
         struct chunk_state *c = &s->owned[i];
         struct chunk_version v;
         int64_t version;
+        if (c->rows)
+            continue; /* handover_add fills it */
         TRY(version_reserve(s, c, &v));
         v.slots = c->present.slots ? buf_ref(c->present.slots) : NULL;
         st = load(ctx, c->chunk, v.value->data, v.slots ? v.slots->data : NULL, &version);
