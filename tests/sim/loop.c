@@ -75,18 +75,22 @@ static int64_t time_of(struct entry e)
     return (int64_t)(e.key >> 64);
 }
 
-static void push(struct entry e)
+/* The parameters are passed in registers. A `struct entry` would be written to the stack in halves
+ * and read at once as a whole, for which the processor waits. */
+static void push(int64_t at, uint64_t tie, struct sim_event *event)
 {
-    if (time_of(e) >= horizon) {
+    unsigned __int128 key = (unsigned __int128)at << 64 | tie;
+    if (at >= horizon) {
         late = grow(late, n_late, &late_room);
-        late[n_late++] = e;
+        late[n_late++] = (struct entry){key, event};
         return;
     }
     heap = grow(heap, n_heap, &heap_room);
     int i = n_heap++;
-    for (; i > 0 && e.key < heap[(i - 1) / 4].key; i = (i - 1) / 4)
+    for (; i > 0 && key < heap[(i - 1) / 4].key; i = (i - 1) / 4)
         heap[i] = heap[(i - 1) / 4];
-    heap[i] = e;
+    heap[i].key = key;
+    heap[i].event = event;
 }
 
 /* Returns the least of up to four children, of which k is the first. */
@@ -128,13 +132,13 @@ static void pass_horizon(void)
     horizon = first + NEAR_MS * SIM_MS;
     n_late = 0;
     for (int i = 0; i < n; i++)
-        push(late[i]);
+        push(time_of(late[i]), (uint64_t)late[i].key, late[i].event);
 }
 
 void sim_repost(struct sim_event *e, int64_t delay)
 {
     int64_t at = sim.now + (delay > 0 ? delay : 0);
-    push((struct entry){(unsigned __int128)at << 64 | sim_draw(&sim.ties), e});
+    push(at, sim_draw(&sim.ties), e);
 }
 
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
