@@ -373,7 +373,7 @@ static void on_die(int node)
 
 static void answer_join(struct server *s, struct sim_call *c)
 {
-    struct net_join_reply *r = sim_alloc(sizeof *r);
+    struct net_join_reply *r = sim_alloc_list(sizeof *r); /* the handler sets all of it */
     s->handler.join(s->handler.ctx, c->request, sim.node[c->client].name, r);
     if (r->server) {
         int *map = r->server;
