@@ -244,7 +244,7 @@ static bool step_link(struct link *l, struct session_event *e, int64_t now, stru
 
 void exchange_session_step_link(struct link *l, struct session_event *e)
 {
-    struct step step = {.out = {.n = 0}};
+    struct step step;
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
@@ -257,7 +257,7 @@ void exchange_session_step_link(struct link *l, struct session_event *e)
 void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
                                struct server_set *set)
 {
-    struct step step = {.out = {.n = 0}};
+    struct step step;
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
@@ -275,7 +275,7 @@ void exchange_session_end_call(struct link *l, struct session_event *e, const ch
 void exchange_session_report_busy(struct link *l)
 {
     struct session_event e = {.kind = EVENT_BUSY};
-    struct step step = {.out = {.n = 0}};
+    struct step step;
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
