@@ -425,6 +425,9 @@ enum status message_unpack(const struct message_type *type, const uint8_t *data,
 static void release_row(const struct message_row *r, char *plain)
 {
     void *at = plain + r->plain;
+    if (r->kind == ROW_NUMBER || r->kind == ROW_REAL || r->kind == ROW_CHOICE ||
+        r->kind == ROW_TEXT)
+        return; /* most rows */
     if (r->kind == ROW_PART)
         message_release(r->type, at);
     if (r->kind == ROW_HOSTS)
