@@ -91,10 +91,12 @@ static bool is_temporary_of(const char *name)
     static const char *const of[] = {"checkpoint.", "generation.", "servers.",
                                      "lease-",      "folder-id.",  "best."};
     size_t n = strlen(name);
-    bool ours = 0;
+    if (n <= 4 || strcmp(name + n - 4, ".tmp") != 0)
+        return false;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        ours |= strncmp(name, of[i], strlen(of[i])) == 0;
-    return ours && n > 4 && !strcmp(name + n - 4, ".tmp");
+        if (strncmp(name, of[i], strlen(of[i])) == 0)
+            return true;
+    return false;
 }
 
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out)
