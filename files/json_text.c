@@ -1,9 +1,9 @@
 /* files/json_text.c - counts failed allocations of each thread in jansson's allocator, so that a
  * failed parse can be distinguished from wrong JSON; see json_text.h. */
 #include "files/json_text.h"
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 static _Thread_local unsigned n_failed;
 
@@ -34,10 +34,12 @@ enum status json_text_load(const char *text, size_t bytes, json_t **out)
 size_t json_text_count(const char *text, size_t bytes, const char *characters)
 {
     size_t found = 0;
-    bool quoted = false;
+    bool quoted = false, is_counted[UCHAR_MAX + 1] = {false};
+    for (const char *c = characters; *c; c++)
+        is_counted[(unsigned char)*c] = true;
     for (size_t i = 0; i < bytes; i++) {
         quoted ^= text[i] == '"';
-        found += !quoted && text[i] && strchr(characters, text[i]);
+        found += !quoted && is_counted[(unsigned char)text[i]];
         i += quoted && text[i] == '\\';
     }
     return found;
