@@ -28,7 +28,7 @@
 static enum join_answer check_job(struct service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
 {
-    struct net_join full = *req;
+    struct net_join full;
     int joins = req->job.n_workers == 0;
     if (joins && !r && req->member >= 0 && req->generation == 0) {
         snprintf(why, why_bytes, "the job has 0 workers; it must have from 1 to %d",
@@ -46,13 +46,14 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     }
     /* The job runs or ran, so fields that the request omits are not checked. */
     if (joins) {
+        full = *req;
         full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
         full.member = 0;
         if (req->job.train_steps == 0)
             full.job.train_steps = r ? r->job.train_steps : 0;
     }
-    if (checkpoint_job_check_first(&full, joins && !r ? 0 : s->cfg.worker_hosts->n, why,
-                                   why_bytes) != ST_OK)
+    if (checkpoint_job_check_first(joins ? &full : req, joins && !r ? 0 : s->cfg.worker_hosts->n,
+                                   why, why_bytes) != ST_OK)
         return JOIN_REFUSED;
     if (r && !r->ended && checkpoint_job_check(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
         admission_name_setter(s, req, why, why_bytes);
