@@ -7,23 +7,27 @@
 #include "files/safetensors.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "files/durable.h"
+#include "files/json_put.h"
 #include <endian.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 1024, PIECE_BYTES = 256 << 10 };
+#define CRC_KEY "crc32c "
+enum { MAX_NAME = 1024 - sizeof CRC_KEY, PIECE_BYTES = 256 << 10 };
 
 struct safetensors_writer {
     struct durable file;
     struct safetensors_content content; /* borrowed */
-    json_t *root, *metadata;
+    struct note {                       /* properties of a tensor that the next header states */
+        struct shape shape;
+        uint32_t crc;
+    } * notes;
     size_t header_bytes; /* including the length before the JSON */
     uint32_t header_crc;
     bool is_noted; /* the first header is complete */
-    uint64_t at;   /* offset of the next tensor's data */
     int n_added;
 };
 
@@ -33,118 +37,115 @@ static size_t tensor_bytes(enum safetensors_dtype dtype, const struct shape *sha
            (dtype == SAFETENSORS_I64 ? sizeof(int64_t) : sizeof(float));
 }
 
-static const char *crc_key(const char *tensor, char key[KEY_BYTES])
+/* Returns false if a text of the header is not UTF-8, or a name is too long for its checksum's
+ * key. */
+static bool has_texts(const struct safetensors_content *c)
 {
-    return (size_t)snprintf(key, KEY_BYTES, "crc32c %s", tensor) < KEY_BYTES ? key : NULL;
-}
-
-/* Returns the tensor's entry of the header. *at is the offset of the tensor's data, and becomes
- * the offset of their end. Returns NULL if memory ran out. */
-static json_t *describe_tensor(const struct safetensors_tensor *t, uint64_t *at)
-{
-    json_t *shape = json_array();
-    int failed = !shape;
-    for (int i = 0; i < t->shape.n_dims; i++)
-        failed |= json_array_append_new(shape, json_integer(t->shape.dim[i])) != 0;
-    uint64_t begin = *at;
-    *at += tensor_bytes(t->dtype, &t->shape);
-    json_t *entry =
-        json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype == SAFETENSORS_I64 ? "I64" : "F32",
-                  "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)*at);
-    if (failed) {
-        json_decref(entry);
-        return NULL;
-    }
-    return entry;
-}
-
-/* Makes the JSON of the header, with the shapes of the content and checksums of zeros. */
-static bool describe(struct safetensors_writer *w)
-{
-    const struct safetensors_content *c = &w->content;
-    char key[KEY_BYTES];
-    uint64_t at = 0;
-    w->root = json_object();
-    w->metadata = json_object();
-    bool ok = w->root && w->metadata;
+    bool ok = true;
     for (int i = 0; i < c->n_metadata; i++)
-        ok &= json_object_set_new(w->metadata, c->metadata[i][0], json_string(c->metadata[i][1])) ==
-              0;
-    ok &= json_object_set(w->root, "__metadata__", w->metadata) == 0;
-    for (int i = 0; i < c->n_tensors && ok; i++)
-        ok = crc_key(c->tensors[i].name, key) &&
-             json_object_set_new(w->metadata, key, json_string("00000000")) == 0 &&
-             json_object_set_new(w->root, c->tensors[i].name,
-                                 describe_tensor(&c->tensors[i], &at)) == 0;
+        for (int k = 0; k < 2; k++)
+            ok &= utf8_is_valid(c->metadata[i][k], strlen(c->metadata[i][k]));
+    for (int i = 0; i < c->n_tensors; i++) {
+        size_t n = strlen(c->tensors[i].name);
+        ok &= n <= MAX_NAME && utf8_is_valid(c->tensors[i].name, n);
+    }
     return ok;
 }
 
-/* Sets shape, offsets and checksum of the next tensor in the JSON. */
-static enum status note_tensor(struct safetensors_writer *w, const struct shape *shape,
-                               uint32_t crc)
+/* Sets shape and checksum of the next tensor in the header. */
+static void note_tensor(struct safetensors_writer *w, const struct shape *shape, uint32_t crc)
 {
-    const struct safetensors_tensor *t = &w->content.tensors[w->n_added++];
-    json_t *entry = json_object_get(w->root, t->name);
-    json_t *offsets = json_object_get(entry, "data_offsets");
-    char key[KEY_BYTES], value[16];
-    for (int i = 0; i < shape->n_dims; i++)
-        json_integer_set(json_array_get(json_object_get(entry, "shape"), (size_t)i),
-                         (json_int_t)shape->dim[i]);
-    json_integer_set(json_array_get(offsets, 0), (json_int_t)w->at);
-    w->at += tensor_bytes(t->dtype, shape);
-    json_integer_set(json_array_get(offsets, 1), (json_int_t)w->at);
-    snprintf(value, sizeof value, "%08x", crc);
-    if (json_string_set(json_object_get(w->metadata, crc_key(t->name, key)), value) == 0)
-        return ST_OK;
-    LOG_E("%s: cannot write the header: out of memory", w->file.path);
-    return ST_NOMEM;
+    w->notes[w->n_added++] = (struct note){*shape, crc};
+}
+
+static void put_metadata(const struct safetensors_writer *w, struct json_put *p)
+{
+    const struct safetensors_content *c = &w->content;
+    char crc[16];
+    json_put(p, "{\"__metadata__\":{");
+    for (int i = 0; i < c->n_metadata; i++) {
+        json_put_string(p, c->metadata[i][0], "");
+        json_put(p, ":");
+        json_put_string(p, c->metadata[i][1], "");
+        json_put(p, i + 1 < c->n_metadata || c->n_tensors > 0 ? "," : "");
+    }
+    for (int i = 0; i < c->n_tensors; i++) {
+        json_put_string(p, CRC_KEY, c->tensors[i].name);
+        snprintf(crc, sizeof crc, ":\"%08x\"%s", w->notes[i].crc, i + 1 < c->n_tensors ? "," : "");
+        json_put(p, crc);
+    }
+    json_put(p, "}");
+}
+
+/* Appends a tensor's entry. *at is the offset of its data, and becomes the offset of their end. */
+static void put_tensor(const struct safetensors_writer *w, int i, uint64_t *at, struct json_put *p)
+{
+    const struct safetensors_tensor *t = &w->content.tensors[i];
+    const struct shape *shape = &w->notes[i].shape;
+    json_put(p, ",");
+    json_put_string(p, t->name, "");
+    json_put(p, t->dtype == SAFETENSORS_I64 ? ":{\"dtype\":\"I64\",\"shape\":["
+                                            : ":{\"dtype\":\"F32\",\"shape\":[");
+    for (int k = 0; k < shape->n_dims; k++) {
+        json_put(p, k > 0 ? "," : "");
+        json_put_integer(p, shape->dim[k]);
+    }
+    json_put(p, "],\"data_offsets\":[");
+    json_put_integer(p, (int64_t)*at);
+    json_put(p, ",");
+    *at += tensor_bytes(t->dtype, shape);
+    json_put_integer(p, (int64_t)*at);
+    json_put(p, "]}");
+}
+
+static void put_header(const struct safetensors_writer *w, struct json_put *p)
+{
+    uint64_t at = 0;
+    put_metadata(w, p);
+    for (int i = 0; i < w->content.n_tensors; i++)
+        put_tensor(w, i, &at, p);
+    json_put(p, "}");
 }
 
 /* Writes the beginning of the file: the length of the JSON, the JSON, and spaces as padding. */
 static enum status write_header(struct safetensors_writer *w)
 {
     bool is_first = w->header_bytes == 0;
-    uint64_t length;
-    char *text = json_dumps(w->root, JSON_COMPACT), *header = NULL;
-    size_t n = text ? strlen(text) : 0;
-    if (is_first)
-        w->header_bytes = sizeof length + (n + 7) / 8 * 8;
-    CHECK(sizeof length + n <= w->header_bytes);
-    if (text && n <= SAFETENSORS_MAX_HEADER)
-        header = malloc(w->header_bytes);
+    struct json_put text = {.bytes = NULL};
     enum status st = ST_NOMEM;
-    if (header) {
-        length = htole64(w->header_bytes - sizeof length);
-        memset(header, ' ', w->header_bytes);
-        memcpy(header, &length, sizeof length);
-        memcpy(header + sizeof length, text, n);
-        w->header_crc = digest_crc32c(0, header, w->header_bytes);
-        st = is_first ? durable_write(&w->file, header, w->header_bytes)
-                      : durable_rewrite(&w->file, header, w->header_bytes);
-    } else {
+    json_put(&text, "        "); /* place of the length */
+    put_header(w, &text);
+    while (!text.failed && (text.n % 8 != 0 || text.n < w->header_bytes))
+        json_put(&text, " ");
+    if (text.failed || text.n - sizeof(uint64_t) > SAFETENSORS_MAX_HEADER) {
         LOG_E("%s: cannot write the header: out of memory, or too many tensors", w->file.path);
+    } else {
+        uint64_t length = htole64(text.n - sizeof length);
+        memcpy(text.bytes, &length, sizeof length);
+        CHECK(is_first || text.n == w->header_bytes);
+        w->header_bytes = text.n;
+        w->header_crc = digest_crc32c(0, text.bytes, text.n);
+        st = is_first ? durable_write(&w->file, text.bytes, text.n)
+                      : durable_rewrite(&w->file, text.bytes, text.n);
     }
-    free(text);
-    free(header);
+    free(text.bytes);
     return st;
 }
 
 /* Completes the header before the data are written. */
 static enum status note_all(struct safetensors_writer *w)
 {
-    enum status st = ST_OK;
-    for (int i = 0; i < w->content.n_tensors && st == ST_OK; i++) {
+    for (int i = 0; i < w->content.n_tensors; i++) {
         const struct safetensors_tensor *t = &w->content.tensors[i];
         if (!t->data) {
             LOG_E("%s: its tensors need a regular file, because they are not in memory together",
                   w->file.path);
             return ST_UNSUPPORTED;
         }
-        st =
-            note_tensor(w, &t->shape, digest_crc32c(0, t->data, tensor_bytes(t->dtype, &t->shape)));
+        note_tensor(w, &t->shape, digest_crc32c(0, t->data, tensor_bytes(t->dtype, &t->shape)));
     }
     w->n_added = 0;
-    return st;
+    return ST_OK;
 }
 
 /* Returns true if it costs less to read the data twice than to write the header twice. */
@@ -175,11 +176,14 @@ static enum status begin(const char *path, const struct safetensors_content *con
         return st;
     }
     w->content = *content;
-    if (!describe(w)) {
+    w->notes = calloc((size_t)content->n_tensors + 1, sizeof *w->notes);
+    if (!w->notes || !has_texts(content)) {
         LOG_E("%s: cannot write the header: out of memory, or a text that is not UTF-8 or too long",
               path);
         TRY(ST_NOMEM);
     }
+    for (int i = 0; i < content->n_tensors; i++)
+        w->notes[i].shape = content->tensors[i].shape;
     w->is_noted = w->file.in_place || notes;
     if (w->is_noted)
         TRY(note_all(w));
@@ -214,9 +218,10 @@ enum status safetensors_add(struct safetensors_writer *w, const struct shape *sh
         if (st != ST_OK)
             return st;
     }
-    if (!w->is_noted)
-        return note_tensor(w, shape, crc);
-    w->n_added++;
+    if (w->is_noted)
+        w->n_added++;
+    else
+        note_tensor(w, shape, crc);
     return ST_OK;
 }
 
@@ -238,8 +243,7 @@ void safetensors_end(struct safetensors_writer *w)
     if (!w)
         return;
     durable_end(&w->file);
-    json_decref(w->metadata);
-    json_decref(w->root);
+    free(w->notes);
     free(w);
 }
 
