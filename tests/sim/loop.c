@@ -22,41 +22,50 @@ static int64_t horizon;
 enum { NEAR_MS = 1500 }; /* time from the first event to the horizon */
 enum { BLOCK_BYTES = 1 << 20, MAX_BLOCKS = 512 };
 static char *blocks[MAX_BLOCKS];
-static int block;
-static size_t block_used;
+static int n_used;                /* number of blocks of which this run uses memory */
+static char *unused, *unused_end; /* memory of the last of these that is not used yet */
+
+static void use_next_block(size_t bytes)
+{
+    CHECK(bytes <= BLOCK_BYTES && n_used < MAX_BLOCKS);
+    if (!blocks[n_used])
+        blocks[n_used] = malloc(BLOCK_BYTES);
+    unused = blocks[n_used++];
+    CHECK(unused);
+    unused_end = unused + BLOCK_BYTES;
+}
+
+static inline void *take(size_t bytes)
+{
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (bytes > (size_t)(unused_end - unused))
+        use_next_block(bytes);
+    void *p = unused;
+    unused += bytes;
+    return p;
+}
 
 void *sim_alloc_list(size_t bytes)
 {
-    bytes = (bytes + 15) & ~(size_t)15;
-    if (blocks[block] && block_used + bytes > BLOCK_BYTES) {
-        block++;
-        block_used = 0;
-    }
-    CHECK(bytes <= BLOCK_BYTES && block < MAX_BLOCKS);
-    if (!blocks[block])
-        blocks[block] = malloc(BLOCK_BYTES);
-    CHECK(blocks[block]);
-    void *p = blocks[block] + block_used;
-    block_used += bytes;
-    return p;
+    return take(bytes);
 }
 
 void *sim_alloc(size_t bytes)
 {
-    return memset(sim_alloc_list(bytes), 0, bytes);
+    return memset(take(bytes), 0, bytes);
 }
 
 void *sim_copy(const void *from, size_t bytes)
 {
-    return memcpy(sim_alloc_list(bytes), from, bytes);
+    return memcpy(take(bytes), from, bytes);
 }
 
 void sim_loop_reset(void)
 {
     n_heap = n_late = 0;
     horizon = 0;
-    block = 0;
-    block_used = 0;
+    n_used = 0;
+    unused = unused_end = NULL;
 }
 
 /* Makes room for one more entry. */
@@ -143,10 +152,9 @@ void sim_repost(struct sim_event *e, int64_t delay)
 
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
 {
-    struct sim_event *e = sim_alloc(sizeof *e);
-    e->kind = kind;
-    e->node = node;
-    e->life = node >= 0 ? sim.node[node].life : 0;
+    struct sim_event *e = take(sizeof *e);
+    *e =
+        (struct sim_event){.kind = kind, .node = node, .life = node >= 0 ? sim.node[node].life : 0};
     sim_repost(e, delay);
     return e;
 }

@@ -97,11 +97,14 @@ static bool put_conversion(struct printed *p, const char **at, va_list *ap)
 static bool print_simple(struct printed *p, const char *format, va_list *ap)
 {
     for (const char *at = format; *at;) {
-        size_t n = strcspn(at, "%");
+        if (*at == '%') {
+            if (!put_conversion(p, &at, ap))
+                return false;
+            continue;
+        }
+        size_t n = (size_t)(strchrnul(at, '%') - at);
         put(p, at, n);
         at += n;
-        if (*at && !put_conversion(p, &at, ap))
-            return false;
     }
     if (p->room > 0)
         p->to[p->length < p->room ? p->length : p->room - 1] = 0;
