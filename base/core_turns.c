@@ -10,7 +10,7 @@ void core_turns_init(struct core_turns *t)
     atomic_init(&t->n_busy, 0);
     if (sched_getaffinity(0, sizeof t->all, &t->all) != 0)
         return; /* the machine has more cores than a cpu_set_t can describe */
-    for (int i = 0; i < CPU_SETSIZE; i++)
+    for (int i = 0, most = CPU_COUNT(&t->all); n < most; i++)
         if (CPU_ISSET(i, &t->all))
             t->core[n++] = (short)i;
     atomic_store(&t->n, n);
