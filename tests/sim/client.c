@@ -221,7 +221,7 @@ void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t 
                              grpc_op ops[UNARY_BATCH_OPS])
 {
     struct message *m = sim_alloc(sizeof *m);
-    m->request = sim_copy(data, bytes);
+    memcpy(&m->request, data, sizeof m->request);
     *b = (struct unary_batch){.outgoing = (grpc_byte_buffer *)m, .code = GRPC_STATUS_INTERNAL};
     memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
     ops[1].data.send_message.send_message = b->outgoing;
@@ -236,25 +236,26 @@ void __wrap_unary_batch_end(struct unary_batch *b, char *text, size_t room)
         snprintf(text, room, "the server cannot be reached");
 }
 
-static enum status pack(const void *from, size_t size, uint8_t **data, size_t *bytes)
+/* Encodes a message as its address. */
+static enum status pack(const void *message, uint8_t **data, size_t *bytes)
 {
-    *data = malloc(size);
+    *data = malloc(sizeof message);
     CHECK(*data);
-    memcpy(*data, from, size);
-    *bytes = size;
+    memcpy(*data, &message, sizeof message);
+    *bytes = sizeof message;
     return ST_OK;
 }
 
 enum status __wrap_message_join_pack(const struct net_join *j, uint8_t **data, size_t *bytes)
 {
-    return pack(j, sizeof *j, data, bytes);
+    return pack(sim_copy(j, sizeof *j), data, bytes);
 }
 
 enum status __wrap_message_pack(const struct message_type *type, const void *plain, uint8_t **data,
                                 size_t *bytes)
 {
     CHECK(type == &message_leave);
-    return pack(plain, sizeof(struct net_leave), data, bytes);
+    return pack(sim_copy(plain, sizeof(struct net_leave)), data, bytes);
 }
 
 enum status __wrap_message_unpack(const struct message_type *type, const uint8_t *data,
@@ -262,7 +263,9 @@ enum status __wrap_message_unpack(const struct message_type *type, const uint8_t
 {
     struct net_join_reply *r = plain;
     CHECK(type == &message_reply);
-    memcpy(r, data, sizeof *r);
+    const struct net_join_reply *sent;
+    memcpy(&sent, data, sizeof sent);
+    *r = *sent;
     const struct hosts *h = &r->servers;
     if (r->server) {
         const int *map = r->server;
@@ -374,7 +377,7 @@ enum status __wrap_grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_s
 
 enum status __wrap_grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes)
 {
-    return pack(((struct message *)message)->reply, sizeof(struct net_join_reply), data, bytes);
+    return pack(((struct message *)message)->reply, data, bytes);
 }
 
 void __wrap_grpc_call_ref(grpc_call *call)

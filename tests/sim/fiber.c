@@ -226,6 +226,8 @@ static void wake_of(uint64_t bits, int first, const void *on)
 void fiber_wake(const void *on)
 {
     unsigned __int128 bits = *waiting_for(on);
+    if (!bits)
+        return;
     wake_of((uint64_t)bits, 0, on);
     wake_of((uint64_t)(bits >> 64), 64, on);
 }

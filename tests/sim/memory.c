@@ -9,13 +9,15 @@
 #include <string.h>
 
 #ifndef WEIR_SIM_LIBC_MALLOC
-enum { UNIT = 16, SIZES = 1024, ARENA_BYTES = 64 << 20 };
+/* SIZES: room for the largest objects of a server, which are made at each of its starts */
+enum { UNIT = 16, LINE = 64, SIZES = 8192, ARENA_BYTES = 64 << 20 };
 
-struct object { /* a free object; the unit before it contains its size */
+struct object { /* a free object; the unit before it contains its list */
     struct object *next;
 };
 
-static struct object *free_objects[SIZES];
+/* lists of free objects: one for each size, then one for each size on a cache line */
+static struct object *free_objects[2 * SIZES];
 static char *arena, *unused;
 
 void *__real_malloc(size_t bytes);
@@ -24,6 +26,10 @@ void *__real_calloc(size_t n, size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *p, size_t bytes);
 void *__wrap_realloc(void *p, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t most);
 void __real_free(void *p);
 void __wrap_free(void *p);
 
@@ -32,33 +38,73 @@ static bool is_ours(const void *p)
     return (const char *)p >= arena && (const char *)p < arena + ARENA_BYTES && arena;
 }
 
-static uint64_t *size_of(void *p)
+static uint64_t *list_of(void *p)
 {
     return (uint64_t *)((char *)p - UNIT);
 }
 
-static void *take_object(size_t size)
+/* Returns new memory for an object of `size` units; NULL: the arena is full. */
+static void *take_new(size_t size, size_t alignment)
 {
-    struct object *o = free_objects[size];
+    if (!arena)
+        arena = unused = __real_aligned_alloc(LINE, ARENA_BYTES);
+    size_t at = (size_t)(unused - arena) + UNIT;
+    at = (at + alignment - 1) & ~(alignment - 1);
+    if (!arena || at + size * UNIT > ARENA_BYTES)
+        return NULL;
+    unused = arena + at + size * UNIT;
+    return arena + at;
+}
+
+static void *take_object(size_t size, size_t alignment)
+{
+    size_t list = alignment == LINE ? SIZES + size : size;
+    struct object *o = free_objects[list];
     if (o) {
-        free_objects[size] = o->next;
+        free_objects[list] = o->next;
+        __builtin_prefetch(o->next); /* probably the next object to return */
         return o;
     }
-    if (!arena)
-        arena = unused = __real_malloc(ARENA_BYTES);
-    if (!arena || unused + (size + 1) * UNIT > arena + ARENA_BYTES)
-        return NULL;
-    void *p = unused + UNIT;
-    unused += (size + 1) * UNIT;
-    *size_of(p) = size;
-    return p;
+    o = take_new(size, alignment);
+    if (o)
+        *list_of(o) = list;
+    return o;
+}
+
+static size_t size_for(size_t bytes)
+{
+    return bytes / UNIT + (bytes % UNIT > 0);
 }
 
 void *__wrap_malloc(size_t bytes)
 {
-    size_t size = (bytes + UNIT - 1) / UNIT;
-    void *p = size > 0 && size < SIZES ? take_object(size) : NULL;
+    size_t size = size_for(bytes);
+    void *p = size > 0 && size < SIZES ? take_object(size, UNIT) : NULL;
     return p ? p : __real_malloc(bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    size_t size = size_for(bytes);
+    bool is_ours = alignment == LINE && size > 0 && size < SIZES;
+    void *p = is_ours ? take_object(size, LINE) : NULL;
+    return p ? p : __real_aligned_alloc(alignment, bytes);
+}
+
+char *__wrap_strndup(const char *text, size_t most)
+{
+    size_t n = strnlen(text, most);
+    char *copy = __wrap_malloc(n + 1);
+    if (copy) {
+        memcpy(copy, text, n);
+        copy[n] = 0;
+    }
+    return copy;
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return __wrap_strndup(text, strlen(text));
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
@@ -73,7 +119,7 @@ void *__wrap_realloc(void *p, size_t bytes)
 {
     if (!p || !is_ours(p))
         return p ? __real_realloc(p, bytes) : __wrap_malloc(bytes);
-    size_t before = *size_of(p) * UNIT;
+    size_t before = *list_of(p) % SIZES * UNIT;
     if (bytes <= before)
         return p;
     void *grown = __wrap_malloc(bytes);
@@ -91,8 +137,8 @@ void __wrap_free(void *p)
         return;
     }
     struct object *o = p;
-    o->next = free_objects[*size_of(p)];
-    free_objects[*size_of(p)] = o;
+    o->next = free_objects[*list_of(p)];
+    free_objects[*list_of(p)] = o;
 }
 
 __attribute__((constructor)) static void set_jansson(void)
