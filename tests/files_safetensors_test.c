@@ -331,6 +331,38 @@ static void texts_may_have_brackets(void **state)
     safetensors_close(f);
 }
 
+static void texts_of_all_characters_are_read_back(void **state)
+{
+    char path[64], text[256], *end = text, why[SAFETENSORS_WHY_BYTES];
+    for (char c = 1; c < 0x7f; c++)
+        *end++ = c;
+    snprintf(end, 16, "\x7f \xc3\xa4 \xf0\x9f\x90\xa7");
+    const char *const texts[][2] = {{"a \"key\"\n", text}};
+    const struct safetensors_tensor named = {.name = text, .shape = {1, {4}}, .data = flat};
+    const struct safetensors_content content = {&named, 1, texts, 1};
+    struct safetensors_file *f = NULL;
+    int n;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
+    assert_int_equal(safetensors_open(path, &f, why), ST_OK);
+    unlink(path);
+    assert_string_equal(safetensors_metadata(f, texts[0][0]), text);
+    assert_string_equal(safetensors_entries(f, &n)->name, text);
+    assert_int_equal(n, 1);
+    safetensors_close(f);
+}
+
+static void texts_that_are_not_utf8_are_refused(void **state)
+{
+    char path[64];
+    const char *const texts[][2] = {{"classes", "caf\xe9"}};
+    const struct safetensors_content content = {tensors, N_TENSORS, texts, 1};
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(CAPTURE(safetensors_write(path, &content, NULL)), ST_NOMEM);
+    assert_non_null(strstr(capture_text, "not UTF-8"));
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 static void damaged_byte_is_found(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES];
@@ -431,6 +463,7 @@ int main(int argc, char **argv)
     return RUN_EACH(setup, teardown, file_has_the_layout, written_file_is_read_back,
                     tensors_are_added_one_by_one, large_file_gets_its_header_last,
                     fifo_receives_the_same_bytes, fifo_needs_all_tensors_in_memory,
-                    texts_may_have_brackets, damaged_byte_is_found, false_headers_are_refused,
-                    failures_name_the_file_and_leave_nothing);
+                    texts_may_have_brackets, texts_of_all_characters_are_read_back,
+                    texts_that_are_not_utf8_are_refused, damaged_byte_is_found,
+                    false_headers_are_refused, failures_name_the_file_and_leave_nothing);
 }
