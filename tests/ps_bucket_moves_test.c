@@ -530,5 +530,5 @@ int main(void)
         set_up, tear_down, bucket_moves_in_parts, transfer_continues_after_the_last_key,
         invalid_parts_are_refused_and_lose_nothing, bucket_above_its_bound_is_refused,
         repeated_part_changes_nothing, bucket_that_stays_goes_back_to_the_step_of_the_plan,
-        bucket_with_a_later_hold_is_copied);
+        next_store_offers_no_earlier_version, bucket_with_a_later_hold_is_copied);
 }
