@@ -377,7 +377,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* Makes the option table for argp. docs owns the help texts, one per flag. */
+/* Creates the option table for argp. docs owns the help texts, one per flag. */
 static struct argp_option *make_options(const struct flags_program *prog, char **docs)
 {
     struct argp_option *opts = calloc(2 * prog->n_flags + 3, sizeof *opts);

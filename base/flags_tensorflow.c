@@ -1,5 +1,5 @@
 /* base/flags_tensorflow.c - see flags_tensorflow.h. A name is accepted for one of Weir's flags only
- * if both mean the same; The entry `ours` has an effect only in a program that has this flag. */
+ * if both mean the same. The entry `ours` has an effect only in a program that has this flag. */
 #include "base/flags_tensorflow.h"
 
 static const char INTER_OP[] =

@@ -423,7 +423,7 @@ static bool data_may_differ(const struct job_data *had, const struct job_data *h
     return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
 }
 
-/* Makes the table of chunks that the checkpoint's parameters and tables have in the present job.
+/* Creates the table of chunks that the checkpoint's parameters and tables have in the present job.
  * The bounds of a table may be raised after a job has ended because of them. */
 static enum status adapt_chunks(const struct chunks *had, const struct chunks *has,
                                 struct chunks **out)

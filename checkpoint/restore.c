@@ -395,7 +395,7 @@ enum status checkpoint_restore_find_with(const char *path,
     return checkpoint_restore_open(&q, out);
 }
 
-/* Makes the manifest that a checkpoint of only these parts would have. */
+/* Creates the manifest that a checkpoint of only these parts would have. */
 static enum status make_manifest(const struct checkpoint_restore_parts *parts,
                                  struct checkpoint_manifest **out)
 {

@@ -50,7 +50,7 @@ struct rounds {
     int64_t n_steps;             /* H: steps of a round */
     /* true in a mode other than sync: each chunk makes its rounds at its own pace */
     int own_pace;
-    float part;    /* part of an average's change that is contributed */
+    float part;    /* fraction of an average's change that this worker contributes */
     int batch;     /* samples of one step */
     float *params; /* trained parameters; borrowed */
     float *base;
@@ -63,7 +63,7 @@ struct rounds {
     /* marks of the gradients that the steps of a round lack (lacking_at) */
     uint8_t *lacking;
     pthread_mutex_t lock; /* guards the three fields below */
-    int64_t *round;       /* [n_chunks] round whose version params began with */
+    int64_t *round;       /* [n_chunks] current round, which began with this version in params */
     int64_t *taken;       /* [n_chunks] steps of the round so far */
     /* [n_chunks] in modes other than sync: the contribution was sent, so the next version begins a
      * round */

@@ -32,8 +32,8 @@ struct waiting_lines {
     int64_t change_ms, gap_ms;       /* due time of a line about another program; pause before that
                                       * line */
 };
-/* Writes the other workers that servers wait for although steps are not slower than before: "worker
- * 2 (slower than this one)"; empty: none. */
+/* Writes the names of other workers whose contributions servers wait for in an ordinary step:
+ * "worker 2 (slower than this one)"; empty: none. */
 void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_WAITING_BYTES]);
 int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms);
 

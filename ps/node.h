@@ -49,7 +49,7 @@ enum status node_first_join(struct node *s, const struct net_join *join, char *w
 void node_changed(struct node *s); /* called when workers have changed, or a generation has begun */
 void node_request(struct node *s); /* requests a checkpoint */
 void node_leave(struct node *s); /* hands on this server's chunks, then calls `over`; not at ps 0 */
-/* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not make
+/* Writes the last checkpoint and informs the other servers. Returns false if ps 0 could not make
  * that checkpoint, as a log line explains. */
 bool node_finish(struct node *s);
 struct coordinator_shell *node_coordinator(struct node *s); /* NULL: not ps 0 */

@@ -24,7 +24,7 @@ void ps_shutdown_on_parent_lost(void *ctx, int complete, const char *why);
 /* Returns the received signal, or 0 when the job is done (unless --serve keeps the server
  * running). */
 int ps_shutdown_wait(struct app *app);
-/* Makes the last checkpoint. From here on a second signal ends the process at once. */
+/* Writes the last checkpoint. From here on a second signal ends the process at once. */
 void ps_shutdown_finish_node(struct app *app);
 
 #endif

@@ -15,7 +15,8 @@
 enum {
     STATE_ESTABLISHED = 1,
     REPEATS = 3, /* repeats of one packet without an answer; together they last at least 1.4 s */
-    /* below this number of acknowledged packets' bytes no full packet has arrived */
+    /* if fewer bytes were acknowledged than so many full packets have, no full packet has arrived
+     */
     FEW_PACKETS = 4,
     /* an earlier suspect counts only if it is at least this old: one cut of the network ends
      * several connections at the same time */

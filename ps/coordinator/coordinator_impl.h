@@ -95,7 +95,7 @@ void failure_detector_settle(struct coordinator_state *c);
 bool failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
-    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: slot no worker reaches, or -1 */
+    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: slot of a server, or -1: none */
 };
 /* Decides which workers are late, leave, or join. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,

@@ -92,8 +92,8 @@ void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call
 enum status coordinator_shell_call(void *l, const struct net_control *request, int64_t deadline_ms,
                                    struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_shell_cancel(void *l);
-/* Makes the last checkpoint, then reports to the servers that it was the last. Returns false if the
- * checkpoint could not be made, as a log line explains; true if it was made or not needed. */
+/* Writes the last checkpoint, then reports to the servers that it was the last. Returns false if
+ * the checkpoint could not be made, as a log line explains; true if it was made or not needed. */
 bool coordinator_shell_finish(struct coordinator_shell *l);
 /* Accepts an operator's command. Returns true if it will be done; writes a sentence in both
  * cases. */

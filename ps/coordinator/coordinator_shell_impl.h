@@ -30,7 +30,7 @@ struct coordinator_mail {
 
 struct coordinator_disk_request {
     uint32_t op;
-    enum disk_task what;
+    enum disk_task what; /* only the task MANIFEST uses the fields marked MANIFEST, and so on */
     uint64_t epoch;
     struct net_plan *plan; /* MANIFEST: plan of the checkpoint; owned, like `files` */
     struct safetensors_written *files;
@@ -44,7 +44,7 @@ struct coordinator_disk_request {
     struct checkpoint_id before;        /* FIND: checkpoints older than this; generation 0: all */
     struct checkpoint_history history;  /* FIND: see struct checkpoint_restore_query */
     struct best_evaluation best;        /* BEST */
-    int lists, searches; /* lists: also list kept checkpoints; searches: for a first job */
+    int lists, searches; /* also list the kept checkpoints; search for a first job's checkpoint */
 };
 
 /* Checkpoints that are complete or may become so; newest first. */
@@ -78,7 +78,7 @@ struct coordinator_shell {
     int n_mail, mail_room;
     struct coordinator_mail *mail;
     uint64_t requested; /* checkpoints requested */
-    int has_job;        /* a first job is pending: `first` and `job` */
+    int has_job;        /* `first` and `job` describe a first job, which waits */
     struct net_plan *first;
     __typeof__(((struct coordinator_event *)0)->job) job;
     struct {
@@ -101,7 +101,7 @@ void coordinator_shell_post(struct coordinator_shell *l, const struct coordinato
     REQUIRES(l->lock);
 
 /* Functions of coordinator_plans.c, which only the thread calls. */
-/* Makes the plan that the state requires. ST_NOMEM and other errors are not logged. */
+/* Creates the plan that the state requires. ST_NOMEM and other errors are not logged. */
 enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* owns it */
 const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation);

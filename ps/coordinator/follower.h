@@ -78,7 +78,7 @@ struct follower_event {
     X(LOOK)    /* check in the folder whether the job is over and, if the store has a generation,  \
                   whether a newer generation runs without this server */                           \
     X(REFUSED) /* this process cannot belong to the job; the reply has the reason */               \
-    X(DRAINED) /* this server has no work left; arg 1: the job is done, 2: it has failed */        \
+    X(DRAINED) /* this server has no work left: the job is done (arg 1), or failed (2) */          \
     X(NEW_PS0) /* log that another process is ps 0 now */                                          \
     X(OLD_PS0) /* log that a replaced ps 0 is not obeyed */                                        \
     X(NO_FOLDER) /* log that ps 0 has sent an order, but this server keeps no checkpoints */       \

@@ -134,10 +134,10 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Makes the chunk's version that waits. Returns false if the version no longer waits. The
- * function clears `waiting` before it looks up the present run: if a generation begins at the
- * same time, its store may reach the version again and set `waiting` again, and this second wait
- * must stay. */
+/* Completes the chunk's version that waits for the parent's values. Returns false if the version no
+ * longer waits. The function clears `waiting` before it looks up the present run: if a generation
+ * begins at the same time, its store may reach the version again and set `waiting` again, and this
+ * second wait must stay. */
 static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);

@@ -61,7 +61,7 @@ struct ps_region {
     int64_t gate_since_ns; /* time at which the last adopted chunk began to wait; 0: none */
     int64_t waited_ns;     /* total time that workers waited for the parent */
     int64_t slots_since;   /* version at which the optimizer's slots were zero */
-    struct adoptions taken, taken_before; /* adoptions of generations from `since` on; before it */
+    struct adoptions taken, taken_before; /* taken_before: in generations below `since` */
     uint64_t since;
     struct checkpoint_parent_version adopting; /* version in `base`, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
@@ -72,8 +72,8 @@ struct ps_region {
     struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps, gate, n_gates; /* numbers of steps, of passed gates, of the job's gates */
-    int64_t held, step; /* parent's versions: base of own values, the one in `base` */
-    struct net_contribution parent_has; /* the region's last one that the parent's version has */
+    int64_t held, step; /* parent's versions: basis of this region's values; value in `base` */
+    struct net_contribution parent_has; /* the region's last contribution to the parent's version */
     int64_t last_counted; /* parent_has.version at the region's last join to the parent group */
     uint64_t generation;  /* present generation of the parent */
     float weight;         /* weight of a contribution */
@@ -128,7 +128,7 @@ void *region_exchange_main(void *r);
 /* Returns true if the chunk waits with a version that is made only after the parent's answer. The
  * caller holds the lock. */
 bool region_is_held(const struct ps_region *r, const struct piece *p);
-/* Makes the chunk's waiting version with the value that the region itself computed for it. */
+/* Completes the chunk's waiting version with the value that the region itself computed for it. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* Keeps the unsent rests after all chunks were pushed for the parent's version `version`. */
 void region_unsent_keep(struct ps_region *r, int64_t version);

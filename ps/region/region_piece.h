@@ -34,7 +34,7 @@ struct piece {
     /* Steps of the parent in this round: the one that received the contribution, and the later one
      * that received the changes after it (at the job's end); -1: none. */
     int64_t given, rest;
-    uint64_t given_in, rest_in; /* generations of the parent in which they were sent */
+    uint64_t given_in, rest_in; /* generations of the parent at the steps `given` and `rest` */
 };
 
 void region_rewind_init_pieces(struct piece *pieces, int n);

@@ -268,7 +268,7 @@ enum status generation_begin(struct service *s, const struct net_plan *plan,
     return st;
 }
 
-/* Makes the first plan (generation_make_first_plan). The caller holds `change`. */
+/* Creates the first plan (generation_make_first_plan). The caller holds `change`. */
 static enum status first_plan(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {

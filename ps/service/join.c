@@ -490,7 +490,7 @@ static void note_refusal(struct service *s, const struct net_join *req, const ch
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Makes the first plan from the joiner's job, with the number format that all members ask for. */
+/* Creates the first plan from the joiner's job, with the number format that all members ask for. */
 static enum status make_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {

@@ -135,7 +135,7 @@ void generation_squares(void *ctx, const struct net_squares *squares,
 void generation_release_runs(struct run *r);
 /* Returns true if all members are done, for the first time. The caller holds the lock. */
 bool generation_end_run(struct run *r);
-/* Makes the first plan from the request of the first member, if no coordinator makes plans. Also
+/* Creates the first plan from the request of the first member, if no coordinator makes plans. Also
  * returns ST_OK if a plan exists; otherwise writes a sentence to `why`. */
 enum status generation_make_first_plan(struct service *s, const struct net_join *req, char *why,
                                        size_t why_bytes);

@@ -28,7 +28,7 @@ struct csv {
     bool label_by_place;  /* the label was found by its index in training */
     int label_by_default; /* no flag named the label */
     bool has_names;       /* line 1 names the columns; it is not a sample */
-    int labels_known;     /* kind of the first label */
+    int labels_known;     /* true: the first label has decided the kind of all labels */
     bool are_words;
     int64_t first_line; /* line of the first label */
     struct data_words *words;
