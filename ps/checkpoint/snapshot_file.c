@@ -22,6 +22,7 @@ struct content {
     int64_t *version;
     int *slot_floats;
     struct bucket_part copy; /* the bucket that is being written */
+    double old_bytes;        /* memory of the undo logs when each bucket had been copied */
 };
 
 static enum status make_content(struct content *c, int n)
@@ -85,6 +86,10 @@ static enum status copy_bucket(void *ctx, int i, struct checkpoint_rows *out)
               c->cp->step, held->chunk - c->cp->chunks->n_dense, status_text(st));
         return st;
     }
+    pthread_mutex_lock(&held->bucket->lock);
+    const struct bucket *b = held->bucket->bucket;
+    c->old_bytes += (double)(undo_bytes(&b->undo) + undo_bytes(&b->undo_pending));
+    pthread_mutex_unlock(&held->bucket->lock);
     snapshot_release_bucket(c->from, c->place[i]);
     const struct bucket_entries *e = &c->copy.entries;
     *out = (struct checkpoint_rows){.n = (int64_t)e->n,
@@ -119,6 +124,10 @@ enum status snapshot_file_write(const struct checkpoint_shard_file *cp, struct s
     c.tables.ctx = &c;
     file.tables = c.tables.n_buckets > 0 ? &c.tables : NULL;
     st = checkpoint_shard_file_write(&file, c.list, c.n_dense, out);
+    if (st == ST_OK && file.tables)
+        LOG_D("checkpoint at step %" PRId64
+              ": %d buckets; older contents of their rows needed %.1f MB during the copy",
+              cp->step, c.tables.n_buckets, c.old_bytes * 1e-6);
     free_content(&c);
     return st;
 }
