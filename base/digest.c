@@ -1,4 +1,4 @@
-/* base/digest.c - CRC-32C by ISA-L and SHA-256 by libcrypto; see digest.h. */
+/* base/digest.c - computes CRC-32C by ISA-L and SHA-256 by libcrypto; see digest.h. */
 #include "base/digest.h"
 #include <isa-l/crc.h>
 #include <openssl/evp.h>

@@ -1,4 +1,4 @@
-/* base/status.c - names and texts of the codes, and the codes for errno's values. */
+/* base/status.c - returns names and texts of the codes, and the codes for values of errno. */
 #include "base/status.h"
 #include "base/log.h"
 #include <errno.h>

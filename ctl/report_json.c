@@ -1,4 +1,4 @@
-/* ctl/report_json.c - makes the JSON documents with jansson; see report.h. */
+/* ctl/report_json.c - builds the JSON documents with jansson; see report.h. */
 #include "base/float_text.h"
 #include "base/log.h"
 #include "ctl/names.h"

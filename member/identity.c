@@ -1,4 +1,4 @@
-/* member/identity.c - gethostname and getpid as texts; see identity.h. */
+/* member/identity.c - writes the results of gethostname and getpid as texts; see identity.h. */
 #include "member/identity.h"
 #include <stdio.h>
 #include <unistd.h>

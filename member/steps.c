@@ -1,5 +1,5 @@
-/* member/steps.c - positions by arithmetic in lockstep, by the servers' answers in other modes; see
- * steps.h. */
+/* member/steps.c - computes positions in lockstep by arithmetic, and in other modes by the
+ * servers' answers; see steps.h. */
 #include "member/steps.h"
 
 uint64_t member_steps_position(const struct member_steps *m, int64_t step)

@@ -181,8 +181,8 @@ static void end_wait(struct waiting *w)
     w->lines = (struct waiting_lines){.line_ms = 0};
 }
 
-/* Returns true if the wait continues in another generation, or will: answers that a member receives
- * when it enters a generation do not end a wait, because the job has made no step. */
+/* Returns true if the wait continues, in another generation or until that begins: answers that a
+ * member receives when it enters a generation do not end a wait, since the job has made no step. */
 static bool is_continued(const struct waiting *w, const struct net_exchange_wait *now)
 {
     return w->lines.whom[0] && w->step >= 0 &&

@@ -1,4 +1,4 @@
-/* ps/bind.c - the address that a server listens on (bind.h). */
+/* ps/bind.c - finds the address that a server listens on (bind.h). */
 #include "ps/bind.h"
 #include "base/hosts.h"
 #include "base/log.h"

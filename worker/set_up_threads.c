@@ -1,5 +1,5 @@
-/* worker/set_up_threads.c - the cores that this worker uses, its own threads, and the description
- * of the arithmetic that its sums depend on. See worker.h. */
+/* worker/set_up_threads.c - counts the cores that this worker uses, starts its own threads, and
+ * describes the arithmetic that its sums depend on. See worker.h. */
 #include "base/cores.h"
 #include "base/thread_pool.h"
 #include "base/threads.h"

@@ -1,4 +1,4 @@
-/* kernels/vector/clip.c - the factor of clip.h, computed in double. */
+/* kernels/vector/clip.c - computes the factor of clip.h in double precision. */
 #include "kernels/vector/clip.h"
 #include <math.h>
 

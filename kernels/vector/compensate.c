@@ -1,4 +1,4 @@
-/* kernels/vector/compensate.c - the loop of compensate.h, one element at a time. */
+/* kernels/vector/compensate.c - computes the loop of compensate.h, one element at a time. */
 #include "kernels/vector/compensate.h"
 #include "kernels/vector/clones.h"
 

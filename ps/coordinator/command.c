@@ -1,4 +1,4 @@
-/* ps/coordinator/command.c - requests of operators (coordinator_impl.h). */
+/* ps/coordinator/command.c - carries out requests of operators (coordinator_impl.h). */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* ps/coordinator/coordinator_find.c - the searches for a checkpoint (coordinator_disk_impl.h),
- * which the disk's thread makes. */
+/* ps/coordinator/coordinator_find.c - searches for a checkpoint, in the disk's thread
+ * (coordinator_disk_impl.h). */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"

@@ -1,4 +1,5 @@
-/* ps/coordinator/coordinator_view.c - queries of a coordinator's state (coordinator_view.h). */
+/* ps/coordinator/coordinator_view.c - answers queries of a coordinator's state
+ * (coordinator_view.h). */
 #include "ps/coordinator/coordinator_view.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>

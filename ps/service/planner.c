@@ -47,7 +47,7 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
         p->position = checkpoint_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
-        /* the job rounds as in the steps that it has made so far */
+        /* the job rounds the same layers as in the steps that it has made so far */
         if (f->from->job.rounding.n_bytes > 0)
             p->job.rounding = f->from->job.rounding;
         /* The first joiner was a client that does not describe its data, so the checkpoint's

@@ -1,5 +1,5 @@
-/* worker/data/data_array.c - types, shapes and numbers of arrays, for all formats of files
- * alike. */
+/* worker/data/data_array.c - checks the types and shapes of arrays and reads their numbers, for
+ * all file formats. */
 #include "worker/data/data_array.h"
 #include "base/log.h"
 #include "kernels/vector/dtype.h"

@@ -1,4 +1,4 @@
-/* worker/train/figures.c - totals of a worker's steps under one lock, see figures.h. */
+/* worker/train/figures.c - keeps the totals of a worker's steps under one lock; see figures.h. */
 #include "worker/train/figures.h"
 #include "base/clock.h"
 #include <math.h>

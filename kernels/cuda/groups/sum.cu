@@ -1,5 +1,4 @@
-/* kernels/cuda/groups/sum.cu - weighted sum of several tensors, which are always added in their
- * order. */
+/* kernels/cuda/groups/sum.cu - adds several tensors with weights, always in their order. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };

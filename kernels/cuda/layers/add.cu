@@ -1,4 +1,4 @@
-/* kernels/cuda/layers/add.cu - the sum of two tensors, with an optional relu in the same pass. */
+/* kernels/cuda/layers/add.cu - adds two tensors, with an optional relu in the same pass. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };

@@ -1,5 +1,4 @@
-/* kernels/cuda/layers/layer_norm.c - normalization over all values of a sample, by Weir's
- * kernels. */
+/* kernels/cuda/layers/layer_norm.c - normalizes over all values of a sample, by Weir's kernels. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

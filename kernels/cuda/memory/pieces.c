@@ -1,4 +1,4 @@
-/* kernels/cuda/memory/pieces.c - arithmetic on ranges of host memory: whole pages, joined ranges,
+/* kernels/cuda/memory/pieces.c - computes with ranges of host memory: whole pages, joined ranges,
  * and the head, middle and tail of a tensor. */
 #include "kernels/cuda/memory/pieces.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* r/weir/src/gpu.c - weir_gpu_reserve of weir.h for R's .Call. R/gpus.R chooses the GPU. */
+/* r/weir/src/gpu.c - provides weir_gpu_reserve of weir.h to R's .Call; R/gpus.R chooses the GPU. */
 #include "gpu.h"
 #include <Rinternals.h>
 #include <weir.h>
