@@ -424,7 +424,8 @@ static bool data_may_differ(const struct job_data *had, const struct job_data *h
 }
 
 /* Creates the table of chunks that the checkpoint's parameters and tables have in the present job.
- * The bounds of a table may be raised after a job has ended because of them. */
+ * The bounds of a table may be raised after a job has ended because of them. max_rows cannot be
+ * lowered, because the buckets of the checkpoint may have more rows. */
 static enum status adapt_chunks(const struct chunks *had, const struct chunks *has,
                                 struct chunks **out)
 {
@@ -433,7 +434,8 @@ static enum status adapt_chunks(const struct chunks *had, const struct chunks *h
     if (st == ST_OK)
         st = tables_add(c, had->tables, had->n_tables);
     for (int i = 0; st == ST_OK && i < c->n_tables && i < has->n_tables; i++) {
-        c->tables[i].max_rows = has->tables[i].max_rows;
+        if (has->tables[i].max_rows > c->tables[i].max_rows)
+            c->tables[i].max_rows = has->tables[i].max_rows;
         c->tables[i].step_rows = has->tables[i].step_rows;
     }
     if (st != ST_OK)

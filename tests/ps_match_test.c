@@ -315,14 +315,16 @@ static struct chunks *with_table(struct net_table table)
 static void tables_of_a_checkpoint_are_compared(void **state)
 {
     struct chunks *had = with_table(ads_of(16, 1000)), *wide = with_table(ads_of(32, 1000)),
-                  *more = with_table(ads_of(16, 2000));
+                  *more = with_table(ads_of(16, 2000)), *fewer = with_table(ads_of(16, 999));
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = had};
     struct net_join j = join_of();
     m.progress.known = 1;
     j.chunks = had;
     restored(&m, &j, NULL);
     j.chunks = more;
-    restored(&m, &j, NULL); /* the bound may change */
+    restored(&m, &j, NULL); /* the bound may be raised */
+    j.chunks = fewer;
+    restored(&m, &j, "table 'ads': max_rows 1000 in the checkpoint, 999 on the worker");
     j.chunks = wide;
     restored(&m, &j, "table 'ads': dim 16 in the checkpoint, 32 on the worker; set the same");
     j.chunks = chunks;
@@ -333,6 +335,7 @@ static void tables_of_a_checkpoint_are_compared(void **state)
     chunks_destroy(had);
     chunks_destroy(wide);
     chunks_destroy(more);
+    chunks_destroy(fewer);
 }
 
 /* The servers of a job that resumes must continue the rows with the same bits. */

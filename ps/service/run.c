@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "checkpoint/tables_file.h"
 #include "net/wire/lacking.h"
 #include "net/wire/tables.h"
 #include "ps/store/handover.h"
@@ -33,6 +34,38 @@ static enum status load_idle(const struct run_config *cfg, const struct run *r, 
     return st;
 }
 
+/* Fills a bucket with the rows that the checkpoint has. */
+static enum status load_bucket(const struct run_config *cfg, const struct run *r, int chunk)
+{
+    const struct net_table *t = tables_of(r->chunks, chunk);
+    int number = chunk - t->first_chunk, table = r->chunks->chunks[chunk].table;
+    size_t n_slots = optim_rows_slots(t->optimizer.kind, (size_t)t->dim);
+    struct checkpoint_bucket b;
+    const char *why = NULL;
+    /* both jobs have the same tables in the same order (job_check.h) */
+    enum status st = checkpoint_restore_bucket(cfg->restore, table, number, (int)n_slots, &b);
+    if (st != ST_OK)
+        return st;
+    const struct handover_part part = {.version = b.version,
+                                       .n_value = (size_t)b.n * (size_t)t->dim,
+                                       .n_slots = (size_t)b.n * n_slots,
+                                       .entries = {.n = (size_t)b.n,
+                                                   .keys = b.keys,
+                                                   .steps = b.steps,
+                                                   .values = b.values,
+                                                   .slots = b.slots,
+                                                   .n_pending = (size_t)b.n_pending,
+                                                   .pending_keys = b.pending_keys,
+                                                   .pending_steps = b.pending_steps,
+                                                   .pending_counts = b.pending_counts}};
+    st = handover_add(r->store, chunk, &part, &why);
+    checkpoint_bucket_free(&b);
+    if (st != ST_OK)
+        LOG_E("generation " TERM_FMT " cannot begin: bucket %d of table '%s': %s",
+              TERM_ARG(r->generation), number, t->name, why ? why : status_text(st));
+    return st;
+}
+
 static enum status load(const struct run_config *cfg, const struct run *r)
 {
     uint64_t *list = NULL;
@@ -43,7 +76,7 @@ static enum status load(const struct run_config *cfg, const struct run *r)
         return ST_OK; /* a server that has no chunks needs no file */
     for (int i = 0; i < r->chunks->n_chunks; i++)
         if (r->plan->shard[i] == r->self)
-            TRY(load_idle(cfg, r, i));
+            TRY(i < r->chunks->n_dense ? load_idle(cfg, r, i) : load_bucket(cfg, r, i));
     TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
     st = handover_set_samples(r->store, list, n);
     if (st != ST_OK)
