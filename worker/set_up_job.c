@@ -1,7 +1,11 @@
-/* worker/set_up_job.c - asks the servers about the job before this worker joins it. See
- * worker.h. */
+/* worker/set_up_job.c - asks the servers about the job before this worker joins it, and logs the
+ * step at which this worker begins. See worker.h. */
+#include "base/log.h"
 #include "member/job_query.h"
+#include "net/wire/job_steps.h"
 #include "worker/worker.h"
+#include <inttypes.h>
+#include <stdbool.h>
 
 enum status set_up_job_ask(struct worker *w)
 {
@@ -44,4 +48,73 @@ void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;
     cfg->is_over = is_over;
+}
+
+/* Logs how the parameters of --init were used. Called when it is known whether the job or a
+ * checkpoint provides other parameters. */
+static void log_first_values(const struct worker *w, const struct net_start *start)
+{
+    const struct weights_result *r = &w->init_result;
+    if (!w->init)
+        return;
+    if (start->step > 0)
+        LOG_I("the %s at step %" PRId64 " has precedence: --init=%s is not used",
+              w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", start->step, w->opt.init);
+    else if (start->place.rank > 0)
+        LOG_W(
+            "the job's first worker (task 0, if present) sets the first values: --init=%s of this worker is not used; set the flag on that worker",
+            w->opt.init);
+    else
+        LOG_I(
+            "first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
+            r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+}
+
+/* Logs the job's number of steps if it does not follow from this worker's --epochs and part of the
+ * data: it may follow from another worker's part (job_steps_follow), or from the part that worker 0
+ * had when the job began. Then logs the rounds, with the job's outer optimizer. */
+static void log_followed(const struct worker *w, const struct net_start *start)
+{
+    struct net_job job = options_job(&w->opt, w->train->n);
+    int64_t own = job.train_steps * job_local_steps(&job), steps = start->place.asked_steps;
+    int64_t asked = options_train_steps(&w->opt, w->train->n);
+    double epochs = own > 0 ? (double)steps / (double)own * job.epochs : 0;
+    if (job.epochs <= 0)
+        return;
+    if (steps > 0 && steps != own && start->place.member == 0)
+        LOG_I(
+            "the job runs %" PRId64
+            " steps, which followed from --epochs=%g at its start; worker 0's part now has %" PRId64
+            " samples, so these steps are %.3g epochs",
+            steps, job.epochs, w->train->n, epochs);
+    else if (steps > 0 && steps != own)
+        LOG_I(
+            "the job runs %" PRId64
+            " steps, which follow from --epochs=%g and worker 0's part; this worker's part has %" PRId64
+            " samples, so these steps are %.3g epochs",
+            steps, job.epochs, w->train->n, epochs);
+    if (steps > 0)
+        job_set_steps(&job, steps / job_local_steps(&job));
+    if (start->place.has_outer)
+        job.optim = job_follow_outer(&job, &start->place.outer);
+    set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
+}
+
+void set_up_job_log_start(const struct worker *w, const struct net_start *start)
+{
+    int64_t last = start->place.train_steps;
+    bool is_over = last > 0 && start->step >= last;
+    log_first_values(w, start);
+    if (w->opt.join) {
+        log_number(start->place.member);
+        LOG_I("joined as worker %d of %d at step %" PRId64, start->place.member,
+              start->place.n_members, start->step);
+    } else if (w->opt.ps_hosts.n > 0 && start->step > 0 && !is_over) {
+        LOG_I("continues the job as worker %d of %d at step %" PRId64, start->place.member,
+              start->place.n_members, start->step);
+    }
+    log_followed(w, start);
+    if (is_over)
+        LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
+              last);
 }

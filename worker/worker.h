@@ -93,6 +93,10 @@ enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps. asked: number of steps before it was rounded up to
  * whole rounds. */
 void set_up_log_rounds(const struct net_job *job, int64_t asked);
+/* Logs this worker's place in the job and the step at which it begins, unless it begins a new job,
+ * and whether --init was used (set_up_job.c). If no step is left, logs that the job had already
+ * ended: otherwise it would look as if this run had trained the model. */
+void set_up_job_log_start(const struct worker *w, const struct net_start *start);
 /* Reads the model (set_up_model.c). The values that the model leaves to the data ("auto") depend on
  * the data sets. */
 enum status set_up_model_read(struct worker *w);
