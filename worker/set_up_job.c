@@ -6,6 +6,9 @@
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
+
+enum { PLACE_BYTES = 64 };
 
 enum status set_up_job_ask(struct worker *w)
 {
@@ -100,18 +103,27 @@ static void log_followed(const struct worker *w, const struct net_start *start)
     set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
+/* Writes "worker 2 of 3", or, if the number is not below the number of workers, since others have
+ * left, "worker 9, one of 3,". */
+static void name_place(const struct net_place *p, char text[PLACE_BYTES])
+{
+    bool is_below = p->member < p->n_members;
+    snprintf(text, PLACE_BYTES, "worker %d%s of %d%s", p->member, is_below ? "" : ", one",
+             p->n_members, is_below ? "" : ",");
+}
+
 void set_up_job_log_start(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
     bool is_over = last > 0 && start->step >= last;
+    char place[PLACE_BYTES];
+    name_place(&start->place, place);
     log_first_values(w, start);
     if (w->opt.join) {
         log_number(start->place.member);
-        LOG_I("joined as worker %d of %d at step %" PRId64, start->place.member,
-              start->place.n_members, start->step);
+        LOG_I("joined as %s at step %" PRId64, place, start->step);
     } else if (w->opt.ps_hosts.n > 0 && start->step > 0 && !is_over) {
-        LOG_I("continues the job as worker %d of %d at step %" PRId64, start->place.member,
-              start->place.n_members, start->step);
+        LOG_I("continues the job as %s at step %" PRId64, place, start->step);
     }
     log_followed(w, start);
     if (is_over)

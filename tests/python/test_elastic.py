@@ -61,13 +61,23 @@ class Elastic(harness.Test):
         self.assertNotIn("going back", job.workers[0].output())
         self.assertNotIn("lost", job.workers[0].output())
 
+    def test_number_above_number_of_workers_named(self):
+        job = self.start_job(1)
+        job.workers[0].wait_line("global step")
+        joiner = self.join(job, "a", "--task_index=5")
+        job.gate.open()
+        joiner.wait_line(r" worker:5 joined as worker 5, one of 2, at step \d+")
+        joiner.wait_line("training step")
+        joiner.stop(signal.SIGTERM, status=0)
+        self.end(job)
+
     def test_three_workers_join_and_leave(self):
         """The job has 1 worker, then 4, then 1."""
         job = self.start_job(1)
         job.workers[0].wait_line("global step")
         joiners = [self.join(job, name) for name in "abc"]
         job.gate.open()
-        self.wait_lines(joiners, r"joined as worker [123] of \d at step \d+")
+        self.wait_lines(joiners, r"joined as worker [123](, one)? of \d,? at step \d+")
         # Wait for all of them: a worker that has not begun exits with 143.
         wait_generation(self, job, r"[\d.]+", 4)
         self.terminate(joiners, 30)
