@@ -133,6 +133,7 @@ bool coordinator_command_text(const struct coordinator_state *c, enum coordinato
     if (index == 0)
         snprintf(text, bytes, "ps:0 coordinates the job and cannot leave it");
     else
-        snprintf(text, bytes, "there is no ps:%d; the job has %d servers", index, c->n_numbers);
+        snprintf(text, bytes, "there is no ps:%d; the job has %d %s", index, c->n_numbers,
+                 c->n_numbers == 1 ? "server" : "servers");
     return false;
 }
