@@ -548,6 +548,10 @@ static const struct updates_ops remote_ops = {
 
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out)
 {
+    if (cfg->ps_hosts->n == 0 && cfg->join.chunks->n_tables > 0) {
+        LOG_E("tables need servers: start a server, on this machine or another one");
+        return ST_UNSUPPORTED;
+    }
     if (cfg->ps_hosts->n == 0)
         return updates_local_create(cfg, &cfg->join.job.optim, 0, out);
     if (cfg->join.job.local_steps > 1)

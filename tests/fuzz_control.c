@@ -6,6 +6,7 @@
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "net/wire/report.h"
+#include "net/wire/tables.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ static void read_join(const uint8_t *data, size_t size)
     wire_end(&w, message_join_unpack(w.data, w.bytes, &again, &other, w.why));
     require(again.member == join.member && again.job.batch == join.job.batch);
     require(!strcmp(again.address, join.address));
+    require(chunks->n_chunks - chunks->n_dense <= TABLES_MAX_ALL_BUCKETS);
+    require(chunks_compare(chunks, other, w.why, sizeof w.why) == ST_OK);
     message_join_free(&again);
     message_join_free(&join);
     chunks_destroy(other);

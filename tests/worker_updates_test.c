@@ -1,11 +1,15 @@
 /* tests/worker_updates_test.c - the updates of a worker alone have the same bits as one call of the
- * optimizer for each whole chunk, with any number of threads. */
+ * optimizer for each whole chunk, with any number of threads. A worker
+ * alone refuses tables. */
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/vector/vector.h"
 #include "member/updates.h"
+#include "net/wire/tables.h"
+#include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/skip.h"
+#include "tests/table_rig.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +157,33 @@ static void cpu_threads_run_each_part_once(void **state)
     assert_int_equal(n_times, 20);
 }
 
+/* A worker without servers has no store for rows. */
+static void tables_need_servers(void **state)
+{
+    const struct net_param param = {.name = "w", .shape = {1, {N_TRAINED}}};
+    const struct net_table table = {.name = "ads",
+                                    .dim = 4,
+                                    .n_buckets = 4,
+                                    .max_rows = 1000,
+                                    .step_rows = 100,
+                                    .optimizer = TABLE_RIG_SGD};
+    static float params[N_TRAINED];
+    struct chunks *chunks;
+    struct hosts none = {0};
+    struct updates x = {0};
+    assert_int_equal(chunks_create(&param, 1, 1 << 16, &chunks), ST_OK);
+    assert_int_equal(tables_add(chunks, &table, 1), ST_OK);
+    struct net_exchange_config cfg = {
+        .ps_hosts = &none, .params = params, .join = {.incarnation = 1, .chunks = chunks}};
+    cfg.join.job.n_workers = 1;
+    optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
+    enum status st = CAPTURE(updates_create(&cfg, &x));
+    assert_int_equal(st, ST_UNSUPPORTED);
+    assert_non_null(strstr(capture_text, "tables need servers"));
+    chunks_destroy(chunks);
+}
+
 int main(void)
 {
-    return RUN_TESTS(every_rule_has_same_bits, cpu_threads_run_each_part_once);
+    return RUN_TESTS(every_rule_has_same_bits, cpu_threads_run_each_part_once, tables_need_servers);
 }

@@ -60,8 +60,9 @@ struct optim_config job_follow_outer(const struct net_job *member, const struct 
 
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk)
 {
-    const struct net_param *p = &chunks->params[chunks->chunks[chunk].param];
-    if (job->local_steps > 1 && p->rule == PARAM_AVERAGE)
+    bool averages = chunk < chunks->n_dense &&
+                    chunks->params[chunks->chunks[chunk].param].rule == PARAM_AVERAGE;
+    if (job->local_steps > 1 && averages)
         return DTYPE_F32;
     return chunks_dtype(chunks, chunk, job->push_dtype);
 }

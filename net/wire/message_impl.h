@@ -60,6 +60,13 @@ enum status message_job_read_model(const Weir__V1__Job *from, char **text, int *
                                    char why[MESSAGE_WHY_BYTES]);
 void message_job_write_model(const char *text, int hidden_units, Weir__V1__Job *to);
 
+/* Reads the tables of a job, and adds their buckets to the chunks; total_steps: steps of the job's
+ * optimizer. Writes them into a job. */
+enum status message_tables_read(const Weir__V1__Job *from, uint64_t total_steps,
+                                struct chunks *chunks, char why[MESSAGE_WHY_BYTES]);
+enum status message_tables_write(const struct chunks *chunks, struct message_room *room,
+                                 Weir__V1__Job *to);
+
 bool message_evaluation_is_accuracy(double x); /* returns true for an accuracy or NaN */
 
 extern const struct message_type message_plan; /* type of a struct net_plan */

@@ -1,6 +1,7 @@
 /* net/wire/message_job.c - see message.h: a job with its table of parameters, in the messages that
  * carry one. */
 #include "net/wire/job_steps.h"
+#include "net/wire/job_tables.h"
 #include "net/wire/message_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,15 +289,20 @@ enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, str
         return message_invalid(why, "the message has no job");
     struct net_job plain = {.n_workers = 0};
     enum status st = ST_OK;
+    struct chunks *made = NULL;
+    const char *wrong;
     TRY(message_read(&job_type, from, &plain, why));
-    TRY(read_chunks(from, chunks, why));
-    if (plain.fragments > 1 && plain.fragments > (*chunks)->n_chunks) {
-        chunks_destroy(*chunks);
-        *chunks = NULL;
+    TRY(read_chunks(from, &made, why));
+    if (plain.fragments > 1 && plain.fragments > made->n_chunks)
         TRY(message_invalid(why, "the model has fewer chunks than fragments"));
-    }
+    TRY(message_tables_read(from, plain.optim.total_steps, made, why));
+    wrong = job_check_tables(&plain, made);
+    TRY(wrong ? message_invalid(why, wrong) : ST_OK);
     *job = plain;
+    *chunks = made;
+    made = NULL;
 done:
+    chunks_destroy(made);
     return st;
 }
 
@@ -342,7 +348,7 @@ enum status message_job_write(const struct net_job *job, const struct chunks *ch
     (*out)->chunk_bytes = (uint64_t)chunks->chunk_bytes;
     (*out)->n_parameters = n;
     (*out)->parameters = list;
-    return ST_OK;
+    return message_tables_write(chunks, room, *out);
 }
 
 void message_job_write_model(const char *text, int hidden_units, Weir__V1__Job *to)

@@ -38,6 +38,9 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     else if (job_sends_changes(job))
         wrong =
             "in a region parameters cannot be sent in int8, int4 or topk: set --wire_dtype=int8,fp32 to send only gradients in int8";
+    else if (join->chunks->n_tables > 0)
+        wrong =
+            "a region cannot train tables, whose contributions are not changes of a whole model: start the servers without --parent_hosts";
     else if (job->optim.ema_decay > 0 || job->local.ema_decay > 0)
         wrong = "a region keeps no average of its parameters: remove --ema_decay";
     else if (job->validation.patience > 0)

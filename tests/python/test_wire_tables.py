@@ -1,0 +1,116 @@
+"""A Python client trains a sparse table on a real ps, by the files of net/wire alone: the rows
+follow from the gradients, and a repeated contribution counts once. Members whose jobs have other
+tables, or settings that tables cannot have, are refused with a sentence."""
+# label: cluster sanitize
+import struct
+import unittest
+
+import harness
+from test_wire import Client, Stream
+
+DIM, RATE = 4, 0.25
+DENSE, BUCKET = 0, 1  # chunks: one of the parameter, one of the table's only bucket
+
+
+def push(gradients, reads):
+    """Returns the fields of a piece with gradients ({key: row}) and read keys."""
+    keys = sorted(gradients)
+    payload = struct.pack("<%dQ" % (len(keys) + len(reads)), *keys, *sorted(reads))
+    payload += b"".join(struct.pack("<%df" % DIM, *gradients[k]) for k in keys)
+    return {"payload": payload, "rows": len(keys), "reads": len(reads)}
+
+
+class WireTables(Client):
+    def pb_job(self, dim=DIM, n_workers=1, **changes):
+        pb = self.pb
+        job = pb.Job(n_workers=n_workers, sync_mode="sync", train_steps=3, seed=1,
+                     chunk_bytes=4096, optimizer=pb.Optimizer(name="sgd", learning_rate=RATE))
+        job.parameters.add(name="w", dims=[5])
+        job.tables.add(name="ads", dim=dim, buckets=1, max_rows=1000, step_rows=100,
+                       optimizer=pb.Optimizer(name="sgd", learning_rate=RATE), ftrl_beta=1,
+                       init="zeros", admit_after=1, when_full="stop")
+        job.MergeFrom(pb.Job(**changes))
+        return job
+
+    def open(self, n_workers=1):
+        self.server_job = self.job(n_workers=n_workers)
+        self.ps = self.server_job.start_ps(0)
+        self.stub = self.connect(self.server_job.ps_hosts[0])
+
+    def rows(self, answer, kind, step, expected):
+        """Checks an answer's rows: [row of each read key]."""
+        self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer.why)
+        self.assertEqual((answer.chunk, answer.step, answer.rows),
+                         (BUCKET, step, len(expected)))
+        got = struct.unpack("<%df" % (DIM * len(expected)), answer.payload)
+        self.assertEqual(got, tuple(x for row in expected for x in row))
+
+    def test_rows_follow_from_gradients(self):
+        self.open()
+        reply = self.join_as(self.stub, self.pb_job())
+        self.assertEqual(list(reply.server), [0, 0])
+        stream = self.open_stream(self.stub, generation=reply.generation, member=0, incarnation=7)
+        dense = struct.pack("<5f", 1, 2, 3, 4, 5)
+        zeros = struct.pack("<5f", 0, 0, 0, 0, 0)
+        stream.ask("INIT", DENSE, 0, dense)
+        none, ones = [0.0] * DIM, [1.0, 2.0, 4.0, 8.0]
+        moved = [-RATE * g for g in ones]
+        self.rows(stream.ask("PULL", BUCKET), "VERSION", 0, [])
+        self.rows(stream.ask("PULL", BUCKET, **push({}, [3, 9])), "VERSION", 0, [none, none])
+        first = push({3: ones, 2**63 + 1: ones}, [3, 9, 2**63 + 1])
+        self.rows(stream.ask("PUSH", BUCKET, 0, **first), "APPLIED", 1, [moved, none, moved])
+        self.rows(stream.ask("PUSH", BUCKET, 0, **first), "DUPLICATE", 1, [moved, none, moved])
+        stream.ask("PUSH", DENSE, 0, zeros)
+        self.rows(stream.ask("PUSH", BUCKET, 1, **push({3: ones}, [3])), "APPLIED", 2,
+                  [[2 * x for x in moved]])
+        stream.ask("PUSH", DENSE, 1, zeros)
+        self.rows(stream.ask("PUSH", BUCKET, 2, **push({}, [3])), "APPLIED", 3,
+                  [[2 * x for x in moved]])
+        stream.ask("PUSH", DENSE, 2, zeros)
+        stream.close()
+        self.stub.Leave(self.pb.LeaveRequest(member=0, incarnation=7, done=True),
+                        timeout=10 * harness.PATIENCE)
+        self.ps.wait()
+
+    def test_unsorted_keys_are_refused(self):
+        self.open()
+        reply = self.join_as(self.stub, self.pb_job())
+        stream = Stream(self, self.stub, generation=reply.generation, member=0, incarnation=7)
+        keys = struct.pack("<2Q", 9, 3) + struct.pack("<%df" % (2 * DIM), *range(2 * DIM))
+        answer = stream.ask("PUSH", BUCKET, 0, keys, rows=2)
+        self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), "REFUSED")
+        self.assertIn("table 'ads', bucket 0", answer.why)
+        stream.cancel()
+        self.kill(self.ps)
+
+    def test_other_tables_are_refused(self):
+        self.open(n_workers=2)
+        self.join_as(self.stub, self.pb_job(n_workers=2))
+        reply = harness.join(self.stub.Join, self.pb.JoinRequest(
+            protocol=harness.PROTOCOL, member=1, incarnation=8,
+            job=self.pb_job(dim=8, n_workers=2)))
+        self.assertEqual(reply.answer, self.pb.JoinReply.REFUSED)
+        self.assertIn("table 'ads': dim 4 on the servers, 8 on the worker", reply.why)
+        self.kill(self.ps)
+
+    def test_settings_for_whole_models_are_refused(self):
+        self.open()
+        job = self.pb_job(optimizer=self.pb.Optimizer(clip_norm=1))
+        reply = harness.join(self.stub.Join, self.pb.JoinRequest(
+            protocol=harness.PROTOCOL, member=0, incarnation=7, job=job))
+        self.assertEqual(reply.answer, self.pb.JoinReply.REFUSED)
+        self.assertIn("tables cannot be combined with clip_norm", reply.why)
+        self.kill(self.ps)
+
+    def test_region_refuses_tables(self):
+        server_job = self.job(n_workers=1, n_ps=1)
+        ps = server_job.start_ps(0, "--parent_hosts=127.0.0.1:2", "--regions=2")
+        reply = harness.join(self.connect(server_job.ps_hosts[0]).Join, self.pb.JoinRequest(
+            protocol=harness.PROTOCOL, member=0, incarnation=7, job=self.pb_job()))
+        self.assertEqual(reply.answer, self.pb.JoinReply.REFUSED)
+        self.assertIn("a region cannot train tables", reply.why)
+        self.kill(ps)
+
+
+if __name__ == "__main__":
+    unittest.main()
