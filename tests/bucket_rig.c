@@ -2,6 +2,7 @@
 #include "tests/bucket_rig.h"
 #include "base/rng.h"
 #include "net/wire/tables.h"
+#include "ps/store/chunk_update.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
 #include <stdio.h>
@@ -18,7 +19,7 @@ static void take(struct rig *r, int member, uint64_t incarnation, uint64_t from,
         a->payload && a->rows ? a->rows * (size_t)r->chunks->tables[a->chunk == RIG_WORDS].dim : 0;
     assert_true(elems <= sizeof got->values / sizeof *got->values);
     if (got->lent) { /* the store has not changed what it has lent */
-        static float before[sizeof got->values / sizeof *got->values];
+        float before[sizeof got->values / sizeof *got->values];
         size_t n = got->rows * (size_t)r->chunks->tables[a->chunk == RIG_WORDS].dim;
         dtype_decode(got->dtype, before, got->lent->data, n);
         assert_memory_equal(before, got->values, n * sizeof *before);
@@ -117,6 +118,8 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
     assert_int_equal(chunks_create(&param, 1, 4096, &r->chunks), ST_OK);
     add_tables(r, config);
     choose_keys(r);
+    if (config->has_threads)
+        assert_int_equal(thread_pool_create(3, &r->threads), ST_OK);
     const struct store_config cfg = {.chunks = r->chunks,
                                      .job = &r->job,
                                      .server = server,
@@ -124,6 +127,8 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
                                      .max_bytes = 1 << 30,
                                      .hold_last = config->hold_last,
                                      .shared_memory = config->shared_memory,
+                                     .threads = r->threads,
+                                     .long_bytes = 1,
                                      .answer = on_answer,
                                      .ctx = r};
     r->store = store_rig_open(&cfg, RIG_MEMBERS, RIG_INCARNATION);
@@ -138,6 +143,7 @@ void bucket_rig_open(struct rig *r, const struct rig_config *config)
 void bucket_rig_close(struct rig *r)
 {
     store_destroy(r->store);
+    thread_pool_destroy(r->threads);
     for (int m = 0; m < RIG_MEMBERS; m++)
         for (int chunk = 0; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
             buf_unref(r->got[m][chunk].lent); /* it may outlive the store */
@@ -146,6 +152,11 @@ void bucket_rig_close(struct rig *r)
         merge_destroy(r->merge[chunk]);
     }
     chunks_destroy(r->chunks);
+}
+
+void bucket_rig_settle(struct rig *r)
+{
+    chunk_update_await_all(r->store);
 }
 
 static size_t dim_of(const struct rig *r, int chunk)

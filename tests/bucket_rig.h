@@ -41,6 +41,7 @@ struct rig {
     struct chunks *chunks;
     struct net_job job;
     struct store *store;
+    struct thread_pool *threads; /* NULL: none */
     bool is_local; /* members are on this host: they read each answer until the next one */
     bool shifted;  /* members have sent pieces as later processes: RIG_INCARNATION is 100 higher */
     struct rig_answer got[RIG_MEMBERS][RIG_DENSE + RIG_BUCKETS];
@@ -58,10 +59,13 @@ struct rig_config {
     int64_t admit_after, evict_after;
     bool hold_last;
     bool shared_memory; /* members may read answers in the store's segment */
+    bool has_threads;   /* the store has threads, which make each version */
 };
 
 void bucket_rig_open(struct rig *r, const struct rig_config *config);
 void bucket_rig_close(struct rig *r);
+/* Waits until threads have made the versions that are complete, and have sent the answers. */
+void bucket_rig_settle(struct rig *r);
 /* Returns the settings that a bucket must have. */
 void bucket_rig_settings(const struct rig *r, int chunk, struct bucket_config *out);
 

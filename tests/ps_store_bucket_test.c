@@ -331,6 +331,57 @@ static void test_answers_in_shared_memory(void **state)
     }
 }
 
+/* Threads merge the contributions to several buckets in parallel. */
+static void test_threads_make_the_same_versions(void **state)
+{
+    static const int orders[3][RIG_MEMBERS] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+    static struct rig_push all[RIG_DENSE + RIG_BUCKETS][RIG_MEMBERS];
+    bucket_rig_open(&r, &(struct rig_config){.kind = OPTIM_ROWS_ADAM, .has_threads = true});
+    for (int64_t step = 0; step < 12; step++) {
+        for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++) {
+            fill(chunk, step);
+            bucket_rig_expect(&r, chunk, of_all, weights, ALL);
+            memcpy(all[chunk], pushes, sizeof pushes);
+        }
+        for (int k = 0; k < RIG_MEMBERS; k++)
+            for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++) {
+                int m = orders[step % 3][k];
+                bucket_rig_fill_reads(&r, chunk, (size_t)m * 7, 20 + (size_t)m, &reads[m]);
+                assert_int_equal(bucket_rig_push(&r, chunk, m, step, &all[chunk][m], &reads[m]),
+                                 PIECE_NONE);
+            }
+        bucket_rig_settle(&r);
+        for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
+            for (int m = 0; m < RIG_MEMBERS; m++) {
+                bucket_rig_fill_reads(&r, chunk, (size_t)m * 7, 20 + (size_t)m, &reads[m]);
+                assert_int_equal(r.got[m][chunk].kind, PIECE_APPLIED);
+                assert_int_equal(r.got[m][chunk].n, step + 1);
+                bucket_rig_check(&r, chunk, m, step + 1, &reads[m]);
+            }
+    }
+    for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
+        bucket_rig_check_all(&r, chunk, 12);
+    bucket_rig_close(&r);
+}
+
+/* A stop waits for versions that threads are making. */
+static void test_stop_waits_for_threads(void **state)
+{
+    bucket_rig_open(&r, &(struct rig_config){.kind = OPTIM_ROWS_SGD, .has_threads = true});
+    for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++) {
+        fill(chunk, 0);
+        for (int m = 0; m < RIG_MEMBERS; m++)
+            assert_int_equal(bucket_rig_push(&r, chunk, m, 0, &pushes[m], &reads[m]), PIECE_NONE);
+    }
+    handover_stop(r.store);
+    for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
+        for (int m = 0; m < RIG_MEMBERS; m++) {
+            assert_int_equal(r.got[m][chunk].kind, PIECE_APPLIED);
+            assert_int_equal(r.got[m][chunk].step, 1);
+        }
+    bucket_rig_close(&r);
+}
+
 int main(void)
 {
     return RUN_TESTS(
@@ -340,5 +391,6 @@ int main(void)
         test_empty_contribution_counts_in_the_mean, test_async_makes_a_version_of_each_contribution,
         test_ssp_answers_when_slower_members_are_near, test_factor_of_the_learning_rate,
         test_stop_ends_waits, test_last_version_is_held_back, test_admission_and_eviction,
-        test_answers_in_shared_memory);
+        test_answers_in_shared_memory, test_threads_make_the_same_versions,
+        test_stop_waits_for_threads);
 }

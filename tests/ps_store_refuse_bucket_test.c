@@ -185,9 +185,10 @@ static void test_members_agree_on_the_rate(void **state)
 }
 
 /* Table 'words' has at most 1 + 6 + 16 = 23 rows. */
-static void test_full_bucket_refuses_the_step(void **state)
+static void check_full_bucket(bool has_threads)
 {
-    bucket_rig_open(&r, &(struct rig_config){.kind = OPTIM_ROWS_ADAGRAD, .max_rows = 1});
+    bucket_rig_open(&r, &(struct rig_config){
+                            .kind = OPTIM_ROWS_ADAGRAD, .max_rows = 1, .has_threads = has_threads});
     for (int64_t step = 0; step < 2; step++) { /* 15 keys, the same in both steps */
         for (int m = 0; m < RIG_MEMBERS; m++) {
             bucket_rig_fill(&r, RIG_WORDS, m, step, 100, &pushes[m]);
@@ -198,12 +199,15 @@ static void test_full_bucket_refuses_the_step(void **state)
         for (int m = 0; m < RIG_MEMBERS; m++)
             assert_int_equal(bucket_rig_push(&r, RIG_WORDS, m, step, &pushes[m], &reads[m]),
                              PIECE_NONE);
+        bucket_rig_settle(&r);
     }
     for (int m = 0; m < RIG_MEMBERS; m++)
         pushes[m].n = m == 0 ? 24 : 10;
     assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 1, 2, &pushes[1], &reads[1]), PIECE_NONE);
     assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 0, 2, &pushes[0], &reads[0]), PIECE_NONE);
-    assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 2, 2, &pushes[2], &reads[2]), PIECE_REFUSED);
+    assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 2, 2, &pushes[2], &reads[2]),
+                     has_threads ? PIECE_NONE : PIECE_REFUSED);
+    bucket_rig_settle(&r);
     for (int m = 0; m < RIG_MEMBERS; m++) {
         assert_int_equal(r.got[m][RIG_WORDS].kind, PIECE_REFUSED);
         assert_string_equal(r.got[m][RIG_WORDS].text,
@@ -222,11 +226,18 @@ static void test_full_bucket_refuses_the_step(void **state)
     r.shifted = true;
     assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 0, 2, &pushes[0], &reads[0]), PIECE_NONE);
     assert_int_equal(bucket_rig_push(&r, RIG_WORDS, 1, 2, &pushes[1], &reads[1]), PIECE_NONE);
+    bucket_rig_settle(&r);
     assert_int_equal(r.got[0][RIG_WORDS].n, n + 1);
     for (int m = 0; m < RIG_MEMBERS; m++)
         bucket_rig_check(&r, RIG_WORDS, m, 3, &reads[m]);
     bucket_rig_check_all(&r, RIG_WORDS, 3);
     bucket_rig_close(&r);
+}
+
+static void test_full_bucket_refuses_the_step(void **state)
+{
+    check_full_bucket(false);
+    check_full_bucket(true);
 }
 
 static void test_full_bucket_in_async_refuses_one_contribution(void **state)

@@ -11,8 +11,12 @@
 #include "ps/store/answers.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* bytes of gradients and of rows to send from which on a version is left to other threads */
+enum { LONG_BYTES = 64 << 10 };
 
 static void refuse_memory(const struct chunk_rows *r, struct store_answer *answer)
 {
@@ -102,8 +106,8 @@ static enum status copy_contribution(const struct chunk_state *c, const struct a
     return ST_OK;
 }
 
-/* Makes the next version from all contributions of the step, of which `last` arrived last. */
-static enum status make_version(struct chunk_state *c, int slot, const struct merge_input *last)
+/* Makes the next version from all contributions of the step. */
+static enum status make_version(struct chunk_state *c)
 {
     struct chunk_rows *r = c->rows;
     double weight = 0;
@@ -112,27 +116,31 @@ static enum status make_version(struct chunk_state *c, int slot, const struct me
         weight += (double)r->weight[k];
     pthread_mutex_lock(&r->shared->lock);
     CHECK(r->shared->bucket->version == (uint64_t)c->version);
-    enum status st =
-        merge_run(r->merge, r->shared->bucket, slot, last, clip_scale(1, weight), c->rate);
+    enum status st = merge_run(r->merge, r->shared->bucket, r->last_slot, &r->last,
+                               clip_scale(1, weight), c->rate);
     pthread_mutex_unlock(&r->shared->lock);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     if (st != ST_OK)
         return st;
     c->version++;
     c->sum.n_counted = 0;
+    r->step_keys = 0;
     if (c->snapshot)
         snapshot_chunk_changed(c);
     return ST_OK;
 }
 
-/* Refuses all contributions of a step, whose rows would exceed the bucket's bound. In lockstep the
- * senders of the earlier ones wait for an answer. */
-static void refuse_step(const struct store *s, struct chunk_state *c, struct store_answer *answer)
+/* Refuses all contributions of a step, which would exceed the bucket's bound, or for which memory
+ * is lacking. Their senders wait for an answer. */
+static void refuse_step(const struct store *s, struct chunk_state *c, enum status why)
 {
     struct chunk_rows *r = c->rows;
-    limits_text(r->shared->bucket, merge_needed_rows(r->merge), r->table->name,
-                (uint64_t)r->table->max_rows, r->why);
-    answer_refuse(answer, "%s", r->why);
+    if (why == ST_RANGE)
+        limits_text(r->shared->bucket, merge_needed_rows(r->merge), r->table->name,
+                    (uint64_t)r->table->max_rows, r->why);
+    else
+        snprintf(r->why, sizeof r->why, "table '%.60s', bucket %d: the server is out of memory",
+                 r->table->name, r->number);
     for (int m = 0; s->lockstep && m < s->n_members; m++) {
         struct waiter *w = &c->waiters[m];
         if (w->counted_step != c->version)
@@ -147,9 +155,18 @@ static void refuse_step(const struct store *s, struct chunk_state *c, struct sto
         w->clock--;
     }
     c->sum.n_counted = 0; /* the next contribution of a member replaces its copy in the merge */
+    r->step_keys = 0;
 }
 
-bool bucket_ops_contribute(const struct store *s, struct chunk_state *c, const struct arrival *a,
+/* Returns true if the store's threads make the version, and answer: its work is long enough. */
+static bool leaves_to_threads(const struct store *s, const struct chunk_rows *r)
+{
+    size_t least = s->cfg.long_bytes > 0 ? s->cfg.long_bytes : LONG_BYTES;
+    size_t bytes = r->step_keys * (size_t)r->table->dim * sizeof(float);
+    return s->lockstep && s->cfg.threads && bytes >= least;
+}
+
+bool bucket_ops_contribute(struct store *s, struct chunk_state *c, const struct arrival *a,
                            int slot, struct store_answer *answer)
 {
     struct chunk_rows *r = c->rows;
@@ -163,18 +180,56 @@ bool bucket_ops_contribute(const struct store *s, struct chunk_state *c, const s
         return false;
     r->weight[slot] = in.weight;
     r->n_keys += in.n;
-    if (c->sum.n_counted + 1 < c->sum.n_members) {
-        merge_set(r->merge, slot, in.n, in.weight);
-        if (c->sum.n_counted++ == 0)
-            c->sum.since_ns = a->now_ns;
+    r->step_keys += in.n + a->piece->reads;
+    merge_set(r->merge, slot, in.n, in.weight);
+    if (c->sum.n_counted++ == 0)
+        c->sum.since_ns = a->now_ns;
+    if (c->sum.n_counted < c->sum.n_members)
+        return true;
+    r->last = in;
+    r->last_slot = slot;
+    if (leaves_to_threads(s, r)) {
+        c->pending = CHUNK_PENDING_UPDATE;
+        atomic_fetch_add(&s->n_updates, 1);
         return true;
     }
-    enum status st = make_version(c, slot, &in);
-    if (st == ST_RANGE)
-        refuse_step(s, c, answer);
-    else if (st != ST_OK)
-        refuse_memory(r, answer);
+    enum status st = make_version(c);
+    if (st != ST_OK) {
+        refuse_step(s, c, st);
+        answer_refuse(answer, "%s", r->why);
+    }
     return st == ST_OK;
+}
+
+static void run_nothing(void *ctx, int k)
+{
+}
+
+/* Makes the version, and sends the answers. */
+static void run_update(void *ctx)
+{
+    struct chunk_state *c = ctx;
+    struct store *s = c->update.store;
+    pthread_mutex_lock(&c->lock);
+    struct late_step late = c->late;
+    enum status st = make_version(c);
+    if (st != ST_OK)
+        refuse_step(s, c, st);
+    c->pending = CHUNK_PENDING_NONE;
+    pthread_mutex_unlock(&c->lock); /* the chunk may begin its next update */
+    if (st == ST_OK)
+        stragglers_note(s->stragglers, &late);
+    answer_owed(s, c);
+    chunk_update_note_end(s);
+}
+
+void bucket_ops_launch(struct store *s, struct chunk_state *c)
+{
+    c->update.store = s;
+    /* the pool does not use the loop any more when it calls `ended` */
+    c->update.loop = (struct thread_loop){
+        .part = run_nothing, .ended = run_update, .ctx = c, .n = 1, .order = c->chunk};
+    thread_pool_start(s->cfg.threads, &c->update.loop);
 }
 
 void bucket_ops_answer(const struct store *s, struct chunk_state *c, int member, int64_t number,

@@ -49,7 +49,11 @@ struct chunk_rows {
     const struct net_table *table;
     int number; /* number of the bucket in its table */
     struct merge *merge;
-    float *weight;             /* [n_members of struct aggregate] weight of each contribution */
+    float *weight; /* [n_members of struct aggregate] weight of each contribution */
+    /* the contribution that arrived last, in the memory of the merge */
+    struct merge_input last;
+    int last_slot;
+    size_t step_keys; /* keys of all contributions of the step, and read keys of their senders */
     struct chunk_reads *reads; /* [n_members] */
     /* The store's segment has CHUNK_ANSWERS areas for each member, from `area` on; area_bytes 0:
      * none. An area has a stamp and an answer. */

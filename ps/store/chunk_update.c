@@ -236,6 +236,11 @@ static void end(struct store *s, struct chunk_state *c, size_t bad, struct store
         answer_owed(s, c);
     if (refusal.why)
         refuse(s, member, &refused, &refusal, answer, from);
+    chunk_update_note_end(s);
+}
+
+void chunk_update_note_end(struct store *s)
+{
     pthread_mutex_lock(&s->updates_lock);
     if (atomic_fetch_sub(&s->n_updates, 1) == 1)
         pthread_cond_broadcast(&s->updates_ended);

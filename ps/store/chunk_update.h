@@ -63,6 +63,8 @@ void chunk_update_begin(struct store *s, struct chunk_state *c, double factor,
  * began the update. Called without a lock. */
 void chunk_update_launch(struct store *s, struct chunk_state *c, const struct arrival *a,
                          struct store_answer *answer);
+/* Notes that an update that n_updates counts has ended. Called without a lock. */
+void chunk_update_note_end(struct store *s);
 /* Waits until every update has ended. Called without a lock, when no further update can begin. */
 void chunk_update_await_all(struct store *s);
 

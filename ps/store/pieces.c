@@ -304,7 +304,9 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     if ((new_version || begun == CHUNK_PENDING_NORM) && piece->kind == PIECE_PUSH &&
         s->job.sync_mode == JOB_SYNC && (c->shelf == 0 || s->lockstep))
         stragglers_note(s->stragglers, &late);
-    if (begun == CHUNK_PENDING_UPDATE)
+    if (begun == CHUNK_PENDING_UPDATE && c->rows)
+        bucket_ops_launch(s, c);
+    else if (begun == CHUNK_PENDING_UPDATE)
         chunk_update_launch(s, c, &a, answer);
     /* A pull may be the first message after a restart, which raises the bound of ssp. */
     if (new_version || has_refused || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
