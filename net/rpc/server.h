@@ -52,8 +52,8 @@ struct net_server_handler {
      * *reply with net_fetch_put, in the order of the request. NULL: this server sends no chunks. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
                   struct net_fetch_reply *reply);
-    /* Receives another server's term of a norm, valid until this function returns; fills *reply.
-     * NULL: this server refuses such calls. */
+    /* Receives another server's part of a gradient norm, valid until this function returns; fills
+     * *reply. NULL: this server refuses such calls. */
     void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
     /* Receives a message about the chunks of another server of the region, valid until this
      * function returns; fills *reply. NULL: this server refuses such calls. */

@@ -40,7 +40,7 @@ struct coordinator_server {
     /* awake clock: last contact; first call, and last call, of this incarnation */
     int64_t heard, first, called;
     int64_t claimed; /* awake clock: time until which no other process may use this address */
-    /* leaving: the server asked to leave; drained: an operator did; forgotten: counts as gone */
+    /* leaving: the server asked to leave; drained: an operator asked; forgotten: counts as gone */
     int leaving, drained, forgotten;
     int given_up;            /* an operator ended the wait for the server's chunks */
     uint64_t stop;           /* last Stop that the server carried out */

@@ -22,7 +22,7 @@ struct member {
     uint64_t expected;
     /* the member was, or asked to be, a member in this or an earlier generation */
     int joined;
-    /* the member was one in an earlier generation, which a log line has reported */
+    /* the member was in an earlier generation, and a log line has reported its first join */
     int known;
     int leaving;        /* the member will leave, or left, before the job's end */
     int failed;         /* the member left for good, with an error */
