@@ -100,12 +100,15 @@ static void invalid_requests_are_refused(void **state)
                      GRPC_STATUS_INVALID_ARGUMENT);
     assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Leave", bad, sizeof bad),
                      GRPC_STATUS_INVALID_ARGUMENT);
-    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Join", "\x08\x08", 2), GRPC_STATUS_OK);
+    const uint8_t other[] = {0x08, MESSAGE_PROTOCOL + 1};
+    assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Join", other, sizeof other),
+                     GRPC_STATUS_OK);
     struct net_join_reply reply;
     char why[MESSAGE_WHY_BYTES];
     assert_int_equal(message_reply_unpack(r.reply, r.n_reply, &reply, why), ST_OK);
     assert_int_equal(reply.answer, JOIN_REFUSED);
-    assert_non_null(strstr(reply.why, "protocol 8"));
+    snprintf(why, sizeof why, "protocol %d", MESSAGE_PROTOCOL + 1);
+    assert_non_null(strstr(reply.why, why));
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_join), 0);
     assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Leave", "\x08\x01", 2), GRPC_STATUS_OK);
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
