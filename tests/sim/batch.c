@@ -53,7 +53,7 @@ static void note_failure(struct shared *sh, uint64_t seed, const char *check, co
     snprintf(sh->failed[i].why, sizeof sh->failed[i].why, "%s", why);
 }
 
-static void schedule_of(const struct sim_batch *b, uint64_t seed, struct sim_schedule *s)
+void sim_batch_schedule(const struct sim_batch *b, uint64_t seed, struct sim_schedule *s)
 {
     sim_schedule_of_seed(seed, s);
     s->option[OPT_mutant] = b->mutant;
@@ -63,13 +63,15 @@ static void schedule_of(const struct sim_batch *b, uint64_t seed, struct sim_sch
         sim_schedule_quit(s);
     if (b->regions)
         sim_schedule_regions(s);
+    if (b->tables)
+        sim_schedule_tables(s);
 }
 
 static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed)
 {
     struct sim_schedule s;
     struct sim_outcome o, again;
-    schedule_of(b, seed, &s);
+    sim_batch_schedule(b, seed, &s);
     sim_run(&s, false, &o);
     sh->n_runs++;
     sh->n_events += o.events;
@@ -156,7 +158,7 @@ static void report_failure(struct sim_batch *b, const struct failure *f, int n)
     printf("seed %llu fails %s: %s\n", (unsigned long long)f->seed, f->check, f->why);
     if (!b->shrinks || n >= MAX_SHRUNK)
         return;
-    schedule_of(b, f->seed, &s);
+    sim_batch_schedule(b, f->seed, &s);
     snprintf(s.check, sizeof s.check, "%s", f->check);
     sim_shrink(&s, &n_runs);
     printf("shrunk in %d runs:\n", n_runs);

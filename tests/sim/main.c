@@ -4,7 +4,7 @@
  *   sim FILE...            runs schedules from files, with their stories
  *   sim --test=DIR [--seconds=S]   the test of ctest: the schedules of DIR, mutant.c, and new
  *                          seeds, which begin at WEIR_SIM_SEED or at a number from the commit
- * MODE: --clip, --quit, --regions. Exit status 1: a check failed. */
+ * MODE: --clip, --quit, --regions, --tables. Exit status 1: a check failed. */
 #include "tests/sim/run.h"
 #include <dirent.h>
 #include <malloc.h>
@@ -83,11 +83,11 @@ static int test(const char *folder, struct sim_batch *b)
 #endif
     choose_seeds(b);
     printf("seeds from %llu on:\n", (unsigned long long)b->first);
-    struct sim_batch clipped = *b, quit = *b, regions = *b;
-    clipped.clip = quit.quit = regions.regions = true;
-    clipped.seconds = quit.seconds = b->seconds / 6 + 1;
-    regions.seconds = b->seconds / 4 + 1;
-    int apart = 2 * clipped.seconds + regions.seconds;
+    struct sim_batch clipped = *b, quit = *b, regions = *b, tables = *b;
+    clipped.clip = quit.quit = regions.regions = tables.tables = true;
+    clipped.seconds = quit.seconds = b->seconds / 10 + 1;
+    regions.seconds = tables.seconds = (b->seconds + 4) / 5;
+    int apart = 2 * (clipped.seconds + regions.seconds);
     b->seconds -= b->seconds > apart ? apart : 0;
     failed += sim_batch_run(b);
     printf("the same seeds with --clip:\n");
@@ -95,21 +95,16 @@ static int test(const char *folder, struct sim_batch *b)
     printf("the same seeds with --quit:\n");
     failed += sim_batch_run(&quit);
     printf("the same seeds with --regions:\n");
-    return failed + sim_batch_run(&regions);
+    failed += sim_batch_run(&regions);
+    printf("the same seeds with --tables:\n");
+    return failed + sim_batch_run(&tables);
 }
 
 static int story_of(uint64_t seed, const struct sim_batch *b)
 {
     struct sim_schedule s;
     struct sim_outcome o;
-    sim_schedule_of_seed(seed, &s);
-    s.option[OPT_mutant] = b->mutant;
-    if (b->clip)
-        sim_schedule_clip(&s);
-    if (b->quit)
-        sim_schedule_quit(&s);
-    if (b->regions)
-        sim_schedule_regions(&s);
+    sim_batch_schedule(b, seed, &s);
     sim_schedule_write(&s, stdout);
     sim_run(&s, true, &o);
     printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
@@ -145,6 +140,8 @@ int main(int argc, char **argv)
             b.quit = true;
         } else if (!strcmp(a, "--regions")) {
             b.regions = true;
+        } else if (!strcmp(a, "--tables")) {
+            b.tables = true;
         } else if (!strcmp(a, "--no-shrink")) {
             b.shrinks = false;
         } else if (a[0] != '-') {

@@ -77,7 +77,7 @@ static void make_next(int chunk, struct row_model *m, const struct row_sums *s)
 {
     struct bucket_config c = tables_config(chunk);
     if (!row_model_step(&c, tables_keys(chunk), m, s))
-        sim_fail("bound", "a step has more keys than a bucket can have");
+        sim_fail("rows", "a bucket made a version with more rows than its bound");
 }
 
 /* Returns the state of a version that some generation of the chain has computed; NULL: none. */
@@ -335,6 +335,20 @@ void oracle_rows_received(const struct oracle_received *r)
     if (!at.right)
         sim_fail("I2", "a worker received version %lld of bucket %d, which was never made",
                  (long long)r->version, bucket_of(r->chunk));
+}
+
+bool oracle_rows_is_full(uint64_t generation, uint64_t ps0, int64_t step)
+{
+    const struct generation *g = oracle_generation(generation, ps0);
+    bool is_full = false;
+    for (int i = sim_chunks->n_dense; i < sim_chunks->n_chunks; i++) {
+        struct bucket_config c = tables_config(i);
+        struct row_model next = *right(g, i, step);
+        struct row_sums s;
+        sum_step(g, i, &next, &s);
+        is_full |= !row_model_step(&c, tables_keys(i), &next, &s);
+    }
+    return is_full;
 }
 
 /* Makes the next version by one contribution, in modes other than lockstep. */

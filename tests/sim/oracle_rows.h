@@ -33,6 +33,8 @@ struct oracle_received {
     const float *values;
 };
 void oracle_rows_received(const struct oracle_received *r);
+/* Returns true if the contributions to a step exceed the bound of a bucket, in lockstep. */
+bool oracle_rows_is_full(uint64_t generation, uint64_t ps0, int64_t step);
 /* Checks a contribution that a server has handled: the version before and after. */
 void oracle_rows_pushed(int server, const struct sim_msg *m, int64_t before,
                         const struct bucket *b);

@@ -24,13 +24,15 @@ struct sim_batch {
     uint64_t first, last; /* first and last seed; the batch stops after `seconds` (0: no limit) */
     int jobs, seconds, mutant;
     bool shrinks, is_quiet;
-    bool clip, quit, regions; /* modes of sim */
-    char *folder;             /* folder to which shrunk schedules are written; NULL: none */
+    bool clip, quit, regions, tables; /* modes of sim */
+    char *folder;                     /* folder to which shrunk schedules are written; NULL: none */
     /* out */
     int64_t n_runs, n_events, n_failed;
     double took;
     uint64_t first_failed;
 };
+/* Draws the schedule of a seed in the mode of the batch. */
+void sim_batch_schedule(const struct sim_batch *b, uint64_t seed, struct sim_schedule *out);
 /* Returns true if a check failed. */
 bool sim_batch_run(struct sim_batch *b);
 int64_t sim_real_ns(void);

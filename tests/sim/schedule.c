@@ -353,6 +353,30 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_clip] = 1;
 }
 
+void sim_schedule_tables(struct sim_schedule *s)
+{
+    struct sim_random r = sim_random_of(s->seed, STREAM_OPTIONS, 3);
+    int64_t *o = s->option;
+    if (o[OPT_mode] == 3) /* a job with backup workers has no tables */
+        o[OPT_mode] = 0;
+    if (o[OPT_steps] < 4) /* so that rows become absent */
+        o[OPT_steps] = sim_between(&r, 4, sim_option_high[OPT_steps]);
+    o[OPT_tables] = sim_between(&r, 1, 2);
+    o[OPT_buckets] = sim_between(&r, 0, sim_option_high[OPT_buckets]);
+    o[OPT_dim] = sim_between(&r, 1, sim_option_high[OPT_dim]);
+    o[OPT_row_optimizer] = sim_between(&r, 0, sim_option_high[OPT_row_optimizer]);
+    o[OPT_admit_after] = sim_chance(&r, 50) ? sim_between(&r, 2, 3) : 1;
+    o[OPT_evict_after] = sim_chance(&r, 60) ? sim_between(&r, 1, 4) : 0;
+    o[OPT_max_rows] = sim_chance(&r, 50) ? sim_between(&r, option_low[OPT_max_rows], 16) : 24;
+    o[OPT_reads] = sim_between(&r, 0, 2);
+    if (sim_chance(&r, 10)) {
+        o[OPT_mode] = 0;
+        o[OPT_coordinator] = o[OPT_full_stops] = 1;
+        o[OPT_buckets] = sim_between(&r, 0, 1);
+        o[OPT_max_rows] = sim_between(&r, option_low[OPT_max_rows], 12);
+    }
+}
+
 /* Changes the node of a fault to the region's second server, or to its link with the first one. */
 static void strike_second(struct sim_fault *f)
 {

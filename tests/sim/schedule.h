@@ -93,6 +93,9 @@ void sim_fault_text(const struct sim_fault *f, char *out, int room);
 /* Changes it to a job whose workers are regions. */
 void sim_schedule_regions(struct sim_schedule *s);
 
+/* Changes it to a job with sparse tables. */
+void sim_schedule_tables(struct sim_schedule *s);
+
 /* Changes it to a job in sync that clips by the norm. */
 void sim_schedule_clip(struct sim_schedule *s);
 

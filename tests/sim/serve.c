@@ -293,15 +293,18 @@ static enum status take_reply(int server, struct net_fetch_request *rest,
     return st;
 }
 
-/* Returns true if the reply with a part of a bucket is lost. Other events happen before the next
- * request. */
-static bool loses_part(const struct fetch_client *c, const struct net_fetch_reply *reply)
+enum fate { REPLY_ARRIVES, REPLY_IS_LOST, RUN_ENDS };
+
+/* Draws the fate of a reply with a part of a bucket. Other events happen before the next
+ * request. RUN_ENDS: the reply is the last one that arrives in time. */
+static enum fate fate_of(const struct fetch_client *c, const struct net_fetch_reply *reply)
 {
     struct sim_random *r = &sim.node[sim.running].random;
     if (reply->n == 0 || !reply->item[reply->n - 1].has_more)
-        return false;
+        return REPLY_ARRIVES;
     fiber_wait(c, sim.now + sim_log(r, 1, 1000) * SIM_MS);
-    return sim_chance(r, 10);
+    int64_t percent = sim_below(r, 100);
+    return percent < 10 ? REPLY_IS_LOST : percent < 35 ? RUN_ENDS : REPLY_ARRIVES;
 }
 
 enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
@@ -325,8 +328,14 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
         if (reply.refused[0]) {
             snprintf(why, CONTROL_TEXT_BYTES, "%s", reply.refused);
             st = ST_REFUSED;
-        } else if (!loses_part(c, &reply)) {
-            st = take_reply(c->server, &rest, &reply, take, ctx);
+        } else {
+            enum fate fate = fate_of(c, &reply);
+            if (fate != REPLY_IS_LOST)
+                st = take_reply(c->server, &rest, &reply, take, ctx);
+            if (fate == RUN_ENDS && st == ST_OK) {
+                snprintf(why, CONTROL_TEXT_BYTES, "no data since the last chunk");
+                st = ST_DEADLINE;
+            }
         }
         net_fetch_reply_free(&reply);
     }

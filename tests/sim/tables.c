@@ -57,7 +57,8 @@ static void make_table(int i, struct net_table *t)
                             .init_scale = 1,
                             .admit_after = opt(OPT_admit_after),
                             .evict_after = opt(OPT_evict_after)};
-    t->when_full = t->max_rows < ROW_MODEL_KEYS ? ROW_FULL_EVICT : ROW_FULL_STOP;
+    bool evicts = t->max_rows < ROW_MODEL_KEYS && !opt(OPT_full_stops);
+    t->when_full = evicts ? ROW_FULL_EVICT : ROW_FULL_STOP;
     optim_rows_defaults((enum optim_rows_kind)(kind % OPTIM_ROWS_N_KINDS), &t->optimizer);
     t->optimizer.common.learning_rate = 0.5f;
     make_keys(i);
@@ -157,10 +158,11 @@ bool tables_uses(int chunk, uint64_t position, int i)
     return false;
 }
 
-bool tables_reads(int chunk, uint64_t position, int i)
+bool tables_reads(int chunk, uint64_t position, uint32_t life, int i)
 {
     bool uses = tables_uses(chunk, position, i);
-    uint64_t u = mix(sim_chunks->chunks[chunk].table, position, 16 + (uint64_t)i);
+    uint64_t u =
+        mix(sim_chunks->chunks[chunk].table, position, (uint64_t)life << 8 | (16 + (uint64_t)i));
     if (opt(OPT_reads) != READS_OTHER)
         return uses && opt(OPT_reads) == READS_NEXT;
     return tables_has_key(chunk, i) && (uses ? u % 4 > 0 : u % 8 == 0);

@@ -32,8 +32,9 @@ float tables_weight(int chunk, uint64_t position);
 float tables_rate(int chunk, uint64_t step);
 /* Returns true if the batch at `position` has key i, which belongs to the bucket. */
 bool tables_uses(int chunk, uint64_t position, int i);
-/* Returns true if a member that will use the batch at `position` next reads key i in advance. */
-bool tables_reads(int chunk, uint64_t position, int i);
+/* Returns true if a member that will use the batch at `position` next reads key i in advance. A new
+ * life of its process may read other keys. */
+bool tables_reads(int chunk, uint64_t position, uint32_t life, int i);
 /* Computes the mean gradient of key i in the batch; values: the row that the member has. */
 void tables_gradient(int chunk, uint64_t position, int i, const float *values, float *out);
 

@@ -18,7 +18,6 @@
 enum { GONE_MS = 14000 };
 enum { MOST_SERVERS = 12, MOST_WORKERS = 16 };
 enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
-enum { PART_ENTRIES = 3 };
 
 struct watch {
     /* kept: copies, the newest last; plan: the plan in force */
@@ -376,8 +375,8 @@ enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
     return st;
 }
 
-/* Checks the rows that are copied to a file. Other copies have small parts, so that a bucket
- * moves in several ones. */
+/* Checks the rows that are copied to a file. Other copies have parts of one to three entries, so
+ * that a bucket moves in several parts. */
 enum status __real_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
                                size_t most, struct bucket_part *out);
 enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
@@ -387,7 +386,9 @@ enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const 
 {
     struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
     bool is_file = most == SIZE_MAX;
-    enum status st = __real_bucket_copy(s, version, after, is_file ? most : PART_ENTRIES, out);
+    if (!is_file)
+        most = 1 + version % 3;
+    enum status st = __real_bucket_copy(s, version, after, most, out);
     if (st == ST_OK && is_file && server && !server->is_dying && server->writes) {
         const struct oracle_part part = {.version = (int64_t)version, .entries = out->entries};
         oracle_rows_part(

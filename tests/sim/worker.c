@@ -4,7 +4,7 @@
 #include "tests/sim/worker.h"
 #include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/oracle_rows.h"
 #include "tests/sim/worker_rows.h"
 #include <math.h>
 #include <string.h>
@@ -185,7 +185,9 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     enum status st = train(w);
-    w->quits = st == ST_INTERNAL || (w->diverges && st == ST_REFUSED);
+    w->quits = st == ST_INTERNAL || (w->diverges && st == ST_REFUSED) ||
+               (opt(OPT_full_stops) && st == ST_REFUSED &&
+                oracle_rows_is_full(w->start.generation, w->start.ps0, w->step));
     if (w->quits && !w->is_dying) {
         sim.node[w->node].quit = sim.node[w->node].life;
         STORY("%s ends with an error", sim.node[w->node].name);

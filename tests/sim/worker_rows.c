@@ -26,7 +26,8 @@ static void receive(struct worker_rows *w, struct net_exchange *x, int chunk)
     struct oracle_received r = {.chunk = chunk, .version = net_exchange_version(x, chunk)};
     r.generation = client_generation(x, &r.ps0);
     r.values = net_exchange_rows(x, chunk, &r.keys, &r.n);
-    if (r.n != w->bucket[b].n_read || memcmp(r.keys, w->bucket[b].read, r.n * sizeof *r.keys) != 0)
+    if (r.n != w->bucket[b].n_read ||
+        (r.n > 0 && memcmp(r.keys, w->bucket[b].read, r.n * sizeof *r.keys) != 0))
         sim_fail("rows", "%s receives other rows of bucket %d than it asked for",
                  sim.node[w->node].name, b);
     oracle_rows_received(&r);
@@ -49,18 +50,21 @@ static bool lacks(const struct worker_rows *w, int chunk, uint64_t position)
     return false;
 }
 
-/* Sends a pull of the rows that the worker lacks. If members do not advance together, the answer
- * may have a later version, so the pull names all rows of the batch. */
+/* Sends a pull of the rows that the worker lacks. If members do not advance together, the pull
+ * names all rows of the batch, of any version: the bucket may have its last version, which ps 0
+ * withholds from pulls that name it. */
 static enum status pull(struct worker_rows *w, struct net_exchange *x, int chunk, uint64_t position)
 {
     int b = bucket_of(chunk);
+    bool is_lockstep = job_in_lockstep(&sim_job);
     uint64_t *read = w->bucket[b].read;
     size_t n = 0;
     for (int i = 0; i < ROW_MODEL_KEYS; i++)
-        if (tables_uses(chunk, position, i) && (!job_in_lockstep(&sim_job) || !w->bucket[b].has[i]))
+        if (tables_uses(chunk, position, i) && (!is_lockstep || !w->bucket[b].has[i]))
             read[n++] = tables_keys(chunk)[i];
     w->bucket[b].n_read = n;
-    return net_exchange_pull_rows(x, chunk, net_exchange_version(x, chunk), read, n);
+    return net_exchange_pull_rows(x, chunk, is_lockstep ? net_exchange_version(x, chunk) : 0, read,
+                                  n);
 }
 
 enum status worker_rows_look_up(struct worker_rows *w, struct net_exchange *x, uint64_t position)
@@ -119,7 +123,7 @@ enum status worker_rows_push(struct worker_rows *w, struct net_exchange *x, int 
             tables_gradient(chunk, position, i, w->bucket[b].values[i], gradients + rows.n * dim);
             keys[rows.n++] = all[i];
         }
-        if (tables_reads(chunk, next, i))
+        if (tables_reads(chunk, next, sim.node[w->node].life, i))
             w->bucket[b].read[rows.n_reads++] = all[i];
     }
     w->bucket[b].n_read = rows.n_reads;
