@@ -105,11 +105,11 @@ static enum status check_bounds(const struct flag *f, double v, const char *arg)
     if (f->min == 0 && f->max == 0)
         return ST_OK;
     if (v < f->min) {
-        LOG_E("--%s: %s is below %.15g", f->name, arg, f->min);
+        LOG_E("--%s: %s is below %.15g, the lowest allowed value", f->name, arg, f->min);
         return ST_INVALID;
     }
     if (v > f->max) {
-        LOG_E("--%s: %s is above %.15g", f->name, arg, f->max);
+        LOG_E("--%s: %s is above %.15g, the highest allowed value", f->name, arg, f->max);
         return ST_INVALID;
     }
     return ST_OK;

@@ -174,13 +174,13 @@ static void test_bad_values(void **state)
     assert_int_equal(PARSE("--task_index="), ST_INVALID);
     assert_int_equal(PARSE("--task_index=1.5"), ST_INVALID);
     assert_int_equal(PARSE("--task_index", "-1"), ST_INVALID);
-    says("--task_index: -1 is below 0");
+    says("--task_index: -1 is below 0, the lowest allowed value");
     assert_int_equal(PARSE("--task_index=99999999999999999999"), ST_INVALID);
     says("does not fit");
     assert_int_equal(PARSE("--train_steps=0"), ST_INVALID);
     says("--train_steps: 0 is below 1");
     assert_int_equal(PARSE("--learning_rate=1e4"), ST_INVALID);
-    says("--learning_rate: 1e4 is above 1000");
+    says("--learning_rate: 1e4 is above 1000, the highest allowed value");
     assert_int_equal(PARSE("--learning_rate=nan"), ST_INVALID);
     says("'nan' is not a number");
     assert_int_equal(PARSE("--sync_replicas=maybe"), ST_INVALID);

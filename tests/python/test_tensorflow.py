@@ -42,13 +42,15 @@ class OneCommandLine(harness.Test):
 
     def test_worker_checks_ps_flags(self):
         worker = self.start_program("worker", "--worker_timeout=-1")
-        self.assertRegex(worker.wait_output(20, USAGE), "^E .*--worker_timeout: -1 is below 0$")
+        self.assertRegex(worker.wait_output(20, USAGE), "^E .*--worker_timeout: -1 is below 0, the "
+                         "lowest allowed value$")
         # This command exists for ps alone.
         self.start_program("worker", "--leave=1").wait(20, USAGE)
 
     def test_ps_checks_worker_flags(self):
         ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--batch_size=0")
-        self.assertRegex(ps.wait_output(20, USAGE), "^E .*--batch_size: 0 is below 1$")
+        self.assertRegex(ps.wait_output(20, USAGE), "^E .*--batch_size: 0 is below 1, the lowest "
+                         "allowed value$")
 
 
 class Names(harness.Test):
