@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "libweir/arrays.h"
 #include "libweir/rates.h"
+#include "libweir/tables.h"
 #include "member/identity.h"
 #include "member/job_query.h"
 #include "member/updates_impl.h"
@@ -236,6 +237,7 @@ static void adopt_start(struct weir *w)
     w->began = w->tell_began = 1;
     for (int i = 0; i < w->n_params; i++)
         w->params[i].pushed = w->params[i].awaited = 0;
+    weir_tables_begin(w);
 }
 
 int weir_begin(struct weir *w, int64_t deadline_ns)

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "libweir/arrays.h"
 #include "libweir/rates.h"
+#include "libweir/tables.h"
 #include "net/wire/lacking.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -153,6 +154,7 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
                                        .factors = p->factors};
     }
     TRY(chunks_create(params, w->n_params, chunk_bytes, &w->chunks));
+    TRY(weir_tables_add(w));
     w->gather = calloc((size_t)w->chunks->n_chunks, sizeof *w->gather);
     w->lacking = malloc(lacking_total(w->chunks));
     if (!w->gather || !w->lacking) {

@@ -63,7 +63,7 @@ static int set_rate(struct weir *w, double factor)
     if (factor != 1 && problem)
         return weir_errors_fail(w, WEIR_E_UNSUPPORTED, "weir_step_rate: %s", problem);
     pthread_mutex_lock(&w->lock);
-    bool has_pushed = w->n_unpushed < w->n_params;
+    bool has_pushed = w->n_unpushed < w->n_params + w->n_tables;
     pthread_mutex_unlock(&w->lock);
     if (has_pushed)
         return weir_errors_fail(

@@ -4,6 +4,7 @@
 #include "libweir/steps.h"
 #include "base/clock.h"
 #include "libweir/rates.h"
+#include "libweir/tables.h"
 #include "member/steps.h"
 #include "net/wire/lacking.h"
 #include <stdbool.h>
@@ -76,7 +77,7 @@ static void begin_step(struct weir *w, int64_t step)
     pthread_mutex_lock(&w->lock);
     w->step = step;
     w->in_step = 1;
-    w->n_unpushed = w->n_params;
+    w->n_unpushed = w->n_params + w->n_tables;
     memset(w->lacking, 0, lacking_total(w->chunks));
     for (int c = 0; c < w->chunks->n_chunks; c++) {
         w->gather[c].n_missing = w->gather[c].n_params;
@@ -85,13 +86,22 @@ static void begin_step(struct weir *w, int64_t step)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Returns the name of a parameter that was not pushed in this step; NULL: all were. */
-static const char *find_unpushed(const struct weir *w)
+/* Refuses the next step because a parameter or a table was not pushed in this one. */
+static int refuse_unpushed(struct weir *w)
 {
-    for (int i = 0; i < w->n_params; i++)
+    pthread_mutex_lock(&w->lock);
+    const char *table = weir_tables_unpushed(w), *param = NULL;
+    for (int i = 0; i < w->n_params && !param; i++)
         if (w->params[i].pushed != w->step + 1)
-            return w->params[i].name;
-    return NULL;
+            param = w->params[i].name;
+    pthread_mutex_unlock(&w->lock);
+    if (!param && table)
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "table '%.255s' was not pushed at step %lld: call weir_push_rows once in each step, with n = 0 if the batch has no key",
+            table, (long long)w->step);
+    return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
+                            param ? param : "", (long long)w->step);
 }
 
 /* Moves to the next step. REBASED: the caller begins again. */
@@ -99,12 +109,10 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
 {
     pthread_mutex_lock(&w->lock);
     int lacks = w->in_step && !w->invalid && w->n_unpushed > 0;
-    const char *name = lacks ? find_unpushed(w) : NULL;
     bool pushes = w->in_step && !w->invalid && w->n_pushing > 0;
     pthread_mutex_unlock(&w->lock);
     if (lacks)
-        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
-                                name ? name : "", (long long)w->step);
+        return refuse_unpushed(w);
     if (pushes)
         return weir_errors_fail(
             w, WEIR_E_INVALID,

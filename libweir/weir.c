@@ -1,6 +1,7 @@
 /* libweir/weir.c - opens and closes handles, and leaves the job; see weir.h and weir_impl.h. */
 #include "base/clock.h"
 #include "libweir/arrays.h"
+#include "libweir/tables.h"
 #include "net/exchange/status_client.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -247,6 +248,7 @@ void weir_close(struct weir *w)
         return;
     end_membership(w);
     weir_arrays_free(w);
+    weir_tables_free(w);
     weir_params_free(w);
     settings_free(&w->set);
     cluster_free(&w->cluster);

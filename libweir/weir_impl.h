@@ -2,6 +2,7 @@
  *
  *   settings.c  the settings of weir_set, and the job that follows from them
  *   params.c    names and chunks of the parameters; arrays.c: their arrays; rates.c: their factors
+ *   tables.c    sparse tables, and the other files of tables.h
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
  *   steps.c     weir_next, _wait; pushes.c: _push, _pull
  *   events.c    the descriptor and the events
@@ -59,6 +60,8 @@ struct weir {
     int n_params, params_room;
     struct param *params;
     int64_t n_elems;
+    int n_tables;
+    struct row_table **tables; /* [TABLES_MAX] tables.h; NULL: there are none */
 
     struct cluster cluster; /* begin.c sets this field and those below, before RUNNING */
     struct net_status joined;
@@ -92,7 +95,7 @@ struct weir {
     int start_code; /* result of the start; LEFT: this member left; OVER: the job is over */
     struct net_start start;
     int64_t step, train_steps;
-    int in_step, n_unpushed; /* inside a step; number of parameters not pushed in it */
+    int in_step, n_unpushed; /* inside a step; number of parameters and tables not pushed in it */
     int64_t generation;      /* generation of the last start that weir_next adopted */
     int ended;               /* the generation has ended */
     int64_t ended_generation;

@@ -30,7 +30,7 @@ if(TARGET weir_cuda)
   install(TARGETS weir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir COMPONENT weir-cuda)
 endif()
 install(TARGETS weir LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES libweir/weir.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES libweir/weir.h libweir/weir_tables.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The file may be moved with all other files: its folders are relative to its own.
 set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INSTALL_PREFIX})

@@ -71,7 +71,8 @@ class Install(harness.Test):
                          sorted(m for m in models if m.endswith(".json")))
         for file in ("share/weir/scripts/get_mnist", "share/weir/scripts/get_cifar10",
                      "share/weir/weir.proto", "share/weir/evaluation.proto",
-                     "include/weir.h", "share/weir/examples/own_trainer.c",
+                     "include/weir.h", "include/weir_tables.h",
+                     "share/weir/examples/own_trainer.c",
                      "share/weir/examples/char_gpt_weir.py",
                      "share/weir/python/weir/torch/__init__.py",
                      "share/weir/examples/own_loop.ipynb",

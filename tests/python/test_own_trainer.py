@@ -27,8 +27,9 @@ SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str
 
 
 def declared():
-    """Returns the functions of weir.h."""
-    text = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
+    """Returns the functions of the public headers."""
+    text = "".join(re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/" + header), flags=re.S)
+                   for header in ("weir.h", "weir_tables.h"))
     return sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", text))
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/reference describes all functions and codes of weir.h, and all calls and kinds of pieces of
-the wire protocol."""
+"""docs/reference describes all functions and codes of weir.h, all functions and settings of
+weir_tables.h, and all calls and kinds of pieces of the wire protocol."""
 # label: unit
 import re
 import unittest
@@ -25,6 +25,18 @@ class ReferenceDocs(unittest.TestCase):
         codes = set(re.findall(r"WEIR_\w+", body))
         self.assertGreater(len(codes), 10)
         self.assertEqual(named("docs/reference/weir-h.md", "code"), codes)
+
+    def test_page_of_weir_tables_h_is_complete(self):
+        page = "docs/reference/weir-tables-h.md"
+        header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir_tables.h"), flags=re.S)
+        functions = set(re.findall(r"\b(weir_\w+)\(", header))
+        self.assertGreater(len(functions), 5)
+        self.assertEqual(named(page, "function"), functions)
+        rows = re.search(r"struct flag rows\[\] = \{(.*?)\n\};",
+                         harness.read_source("libweir/table_settings.c"), re.S).group(1)
+        settings = set(re.findall(r'^ *(?:(?:INTEGER|NUMBER)\(|CHOICE\("|\{")(\w+)', rows, re.M))
+        self.assertGreater(len(settings), 20)
+        self.assertEqual(named(page, "setting"), settings)
 
     def test_page_of_wire_protocol_is_complete(self):
         page = "docs/reference/wire-protocol.md"

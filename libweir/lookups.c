@@ -1,0 +1,205 @@
+/* libweir/lookups.c - reads rows of tables; see tables.h and weir_tables.h. The answers to pushes
+ * and pulls of a bucket contain rows, which the exchange keeps until the bucket's next request. A
+ * lookup reads a bucket's rows from the last answer if it has all of them, and otherwise pulls all
+ * of them, so that they have one version. A bucket with more keys than its share of step_rows is
+ * read in parts. */
+#include "base/log.h"
+#include "libweir/tables.h"
+#include <string.h>
+
+struct lookup {
+    struct weir *w;
+    struct row_table *t;
+    const struct net_table *net;
+    /* version that the buckets must have. Within a step at the member's own pace: 0, any version. A
+     * request for the job's last version would wait for the last checkpoint, which waits for this
+     * member's contributions to other chunks. */
+    int64_t version;
+    float *rows;
+    int64_t deadline_ns;
+};
+
+/* Checks that a bucket in lockstep has exactly the version of the step: servers keep the version
+ * before the newest one (I4), so a member that starts again receives the rows of its step. */
+static enum status check_version(const struct lookup *l, int chunk)
+{
+    const struct updates *x = &l->w->updates;
+    int64_t version = x->ops->version(x->ctx, chunk);
+    if (l->w->own_pace || version == l->version)
+        return ST_OK;
+    if (version < 0)
+        return ST_REBASED;
+    LOG_E("table '%s': a server sent rows of step %lld, but step %lld was requested", l->net->name,
+          (long long)version, (long long)l->version);
+    return ST_PROTOCOL;
+}
+
+/* Reads rows of a bucket from its last answer, and requests those that the answer does not have.
+ * Sets *missing to true if it has sent a request. */
+static enum status read_bucket(const struct lookup *l, int bucket, size_t share, bool *missing)
+{
+    const struct updates *x = &l->w->updates;
+    struct row_table *t = l->t;
+    int chunk = l->net->first_chunk + bucket;
+    struct row_source answer = {0};
+    enum status st = check_version(l, chunk);
+    if (st != ST_OK)
+        return st;
+    answer.rows = x->ops->rows(x->ctx, chunk, &answer.keys, &answer.n);
+    while (t->done[bucket] < t->asked.first[bucket + 1]) {
+        size_t from = t->done[bucket], to = t->asked.first[bucket + 1];
+        to = to - from > share ? from + share : to;
+        if (!row_keys_read(&t->asked, from, to, &answer, (size_t)t->dim, l->rows)) {
+            *missing = true;
+            return x->ops->pull_rows(x->ctx, chunk, l->version, t->asked.keys + from, to - from);
+        }
+        t->done[bucket] = (uint32_t)to;
+    }
+    return ST_OK;
+}
+
+static enum status read_rows(const struct lookup *l)
+{
+    const struct updates *x = &l->w->updates;
+    size_t share = (size_t)tables_share(l->net, l->net->step_rows);
+    enum status st = ST_OK;
+    for (bool missing = true; missing && st == ST_OK;) {
+        missing = false;
+        st = x->ops->wait(x->ctx, l->net->first_chunk, l->net->n_buckets, l->version,
+                          l->deadline_ns);
+        for (int b = 0; b < l->net->n_buckets && st == ST_OK; b++)
+            st = read_bucket(l, b, share, &missing);
+        x->ops->flush(x->ctx);
+    }
+    return st;
+}
+
+/* Returns true if this call repeats the one before, whose timeout has passed. */
+static bool continues(const struct lookup *l, const uint64_t *keys, int64_t n)
+{
+    const struct row_table *t = l->t;
+    if (!t->rest.rows || t->rest.rows != l->rows || t->rest.version != l->version ||
+        t->rest.generation != l->w->generation || t->asked.n_given != (size_t)n)
+        return false;
+    for (size_t u = 0; u < t->asked.n; u++)
+        for (uint32_t i = t->asked.start[u]; i < t->asked.start[u + 1]; i++)
+            if (keys[t->asked.order[i]] != t->asked.keys[u])
+                return false;
+    return true;
+}
+
+/* Looks up the keys. The caller holds the table's lock. Sets *code if *st is OK but the call
+ * failed. */
+static enum status look_up(const struct lookup *l, int table, const uint64_t *keys, int64_t n,
+                           int *code)
+{
+    struct row_table *t = l->t;
+    *code = WEIR_OK;
+    if (!continues(l, keys, n)) {
+        t->rest = (struct lookup_rest){0};
+        *code = weir_tables_sort_keys(l->w, table, &t->asked, keys, n, false);
+        if (*code != WEIR_OK)
+            return ST_OK;
+        memcpy(t->done, t->asked.first, (size_t)l->net->n_buckets * sizeof *t->done);
+    }
+    enum status st = read_rows(l);
+    t->rest = (struct lookup_rest){0};
+    if (st == ST_DEADLINE)
+        t->rest = (struct lookup_rest){l->rows, l->version, l->w->generation};
+    return st;
+}
+
+/* Returns the code with which a lookup after WEIR_DONE ends. The handle has stopped already. */
+static int code_of_last(struct weir *w, const struct row_table *t, enum status st)
+{
+    if (st == ST_OK)
+        return WEIR_OK;
+    if (st == ST_DEADLINE)
+        return WEIR_AGAIN;
+    if (st == ST_REBASED)
+        return weir_errors_fail(
+            w, WEIR_E_UNAVAILABLE,
+            "table '%.255s': the servers have begun another generation after the last step, so the last rows cannot be looked up any more; read them from the last checkpoint",
+            t->name);
+    return weir_errors_fail_st(w, st);
+}
+
+/* Looks up the keys in a step, or after the last one (in NULL). */
+static int look_up_locked(struct weir *w, int table, const struct within *in, struct lookup *l,
+                          const uint64_t *keys, int64_t n)
+{
+    int code, pushed = 0;
+    if (in) {
+        pthread_mutex_lock(&w->lock);
+        pushed = l->t->pushed == in->step + 1;
+        pthread_mutex_unlock(&w->lock);
+    }
+    l->version = !in ? w->train_steps : w->own_pace ? 0 : in->step + pushed;
+    enum status st = look_up(l, table, keys, n, &code);
+    if (code != WEIR_OK)
+        return code;
+    return in ? weir_steps_code_of_wait(w, st, !pushed) : code_of_last(w, l->t, st);
+}
+
+/* Begins a lookup. Sets *last to true if the job has made its last step, and this member has not
+ * left yet; otherwise the call is within a step, and the caller must call weir_steps_exit. */
+static int enter(struct weir *w, struct within *in, bool *last)
+{
+    *last = !weir_errors_refuses(w) && weir_errors_stopped(w) == WEIR_DONE && !w->goodbye;
+    if (!*last)
+        return weir_steps_enter_call(w, in);
+    weir_errors_listen();
+    return WEIR_OK;
+}
+
+int weir_lookup(struct weir *w, int table, const uint64_t *keys, int64_t n, float *rows,
+                int timeout_ms)
+{
+    struct within in;
+    bool last;
+    int code = enter(w, &in, &last);
+    if (code != WEIR_OK)
+        return code;
+    struct row_table *t = weir_tables_find(w, table);
+    code = t ? weir_tables_check_keys(w, t, keys, n) : WEIR_E_INVALID;
+    if (code == WEIR_OK && n > 0 && !rows)
+        code = weir_errors_fail(w, WEIR_E_INVALID, "table '%.255s': rows is NULL, but n is %lld",
+                                t->name, (long long)n);
+    if (code == WEIR_OK && !last && in.invalid)
+        code = WEIR_REBASED;
+    if (code == WEIR_OK) {
+        struct lookup l = {.w = w,
+                           .t = t,
+                           .net = weir_tables_net(w, table),
+                           .rows = rows,
+                           .deadline_ns = weir_steps_deadline(timeout_ms)};
+        pthread_mutex_lock(&t->lock);
+        code = look_up_locked(w, table, last ? NULL : &in, &l, keys, n);
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (!last)
+        weir_steps_exit(w);
+    return code;
+}
+
+int weir_next_keys(struct weir *w, int table, const uint64_t *keys, int64_t n)
+{
+    struct within in;
+    int code = weir_steps_enter_call(w, &in);
+    if (code != WEIR_OK)
+        return code;
+    struct row_table *t = weir_tables_find(w, table);
+    code = t ? weir_tables_check_keys(w, t, keys, n) : WEIR_E_INVALID;
+    if (code == WEIR_OK) {
+        pthread_mutex_lock(&t->lock);
+        t->next_step = -1;
+        code = weir_tables_sort_keys(w, table, &t->next, keys, n, true);
+        if (code == WEIR_OK) {
+            t->next_step = in.step;
+            t->next_generation = w->generation;
+        }
+        pthread_mutex_unlock(&t->lock);
+    }
+    weir_steps_exit(w);
+    return code;
+}
