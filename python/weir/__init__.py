@@ -7,6 +7,7 @@ reserve: GPUs of a shared machine for this process.   devices: the GPUs, and who
 """
 from ._library import (Cancelled, Error, Invalid, Refused, Timeout, Unavailable, Unsupported, log,
                        version)
+from ._tables import key
 from .cluster import Cluster, program, status
 from .flags import SETTINGS, flags
 from .gpus import Reservation, devices, reserve
@@ -16,4 +17,4 @@ from .progress import Progress
 __version__ = "0.1.0"
 __all__ = ["Cancelled", "Cluster", "Error", "Event", "Invalid", "Member", "Progress", "Refused",
            "Reservation", "SETTINGS", "Step", "Timeout", "Unavailable", "Unsupported", "devices",
-           "flags", "log", "program", "reserve", "status", "version"]
+           "flags", "key", "log", "program", "reserve", "status", "version"]

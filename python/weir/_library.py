@@ -1,16 +1,19 @@
-"""libweir.so.0 through ctypes: finds and loads it, declares weir.h, and passes memory."""
+"""libweir.so.0 through ctypes: finds and loads it, declares weir.h and weir_tables.h, and passes
+memory."""
 from __future__ import annotations
 
 import atexit
 import ctypes
 import ctypes.util
+import dataclasses
 import difflib
 import os
 import platform
 import re
 import shutil
 import sys
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from ctypes import (POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_uint64,
+                    c_void_p)
 from typing import Any, Callable, Optional, Sequence
 
 from ._loading import advice
@@ -73,7 +76,7 @@ class EventStruct(ctypes.Structure):
 
 LINE = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 FIRST = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_void_p)
-# Functions of weir.h: result and arguments.
+# Functions of weir.h and weir_tables.h: result and arguments.
 FUNCTIONS = {
     "weir_version": (c_char_p,),
     "weir_code_text": (c_char_p, c_int),
@@ -103,6 +106,12 @@ FUNCTIONS = {
     "weir_cancel": (None, c_void_p),
     "weir_fd": (c_int, c_void_p),
     "weir_next_event": (c_int, c_void_p, POINTER(EventStruct)),
+    "weir_table": (c_int, c_void_p, c_char_p, c_int, c_int64),
+    "weir_table_set": (c_int, c_void_p, c_int, c_char_p, c_char_p),
+    "weir_lookup": (c_int, c_void_p, c_int, c_void_p, c_int64, c_void_p, c_int),
+    "weir_next_keys": (c_int, c_void_p, c_int, c_void_p, c_int64),
+    "weir_push_rows": (c_int, c_void_p, c_int, c_void_p, c_int64, c_void_p, c_double),
+    "weir_key": (c_uint64, c_char_p, c_int64),
     "weir_gpu_reserve": (c_int, c_char_p, c_double, c_char_p, POINTER(c_void_p), c_char_p, c_int),
     "weir_gpu_release": (None, c_void_p),
 }
@@ -225,7 +234,20 @@ class _Tensor(ctypes.Structure):
                 ("strides", POINTER(c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
-def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A type of elements, by the codes of the buffer protocol and of DLPack."""
+    name: str
+    formats: str
+    codes: tuple[int, ...]
+    bits: int
+
+
+FLOATS = Kind("float32", "f", (2,), 32)
+KEYS = Kind("int64 or uint64", "lqLQ", (0, 1), 64)
+
+
+def _of_dlpack(source: Any, kind: Kind) -> tuple[int, int, Any]:
     try:
         capsule = source.__dlpack__()
     except (BufferError, RuntimeError, TypeError) as e:  # it is sparse, or requires a gradient
@@ -235,36 +257,33 @@ def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
     t = _Tensor.from_address(get(capsule, b"dltensor"))
     if t.device_type not in (1, 3):  # the CPU's memory, or pinned for CUDA
         raise Invalid("a tensor on the CPU is needed; copy this one there first")
-    if (t.code, t.bits, t.lanes) != (2, 32, 1):
-        raise Invalid("float32 is needed; this tensor has another type")
+    if t.code not in kind.codes or (t.bits, t.lanes) != (kind.bits, 1):
+        raise Invalid("%s is needed; this tensor has another type" % kind.name)
     total = 1
     for i in reversed(range(t.ndim)):
         if t.strides and t.shape[i] != 1 and t.strides[i] != total:
             raise Invalid("the tensor's elements are not row-major side by side; make it "
                           "contiguous")
         total *= t.shape[i]
-    if total != n:
-        raise Invalid("%d elements are needed; the tensor has %d" % (n, total))
-    return (t.data or 0) + t.byte_offset, capsule
+    return (t.data or 0) + t.byte_offset, total, capsule
 
 
-def address(source: Any, n: int) -> tuple[int, Any]:
-    """Returns the address of the n float32 values of `source`, and an object that keeps their
+def elements(source: Any, kind: Kind) -> tuple[int, int, Any]:
+    """Returns the address of the elements of `source`, their number, and an object that keeps their
     memory alive. source: an object with the buffer protocol (numpy arrays, array.array, memoryview)
-    or with DLPack (PyTorch tensors). Raises Invalid unless `source` has n row-major float32 values
-    in the CPU's memory."""
+    or with DLPack (PyTorch tensors). Raises Invalid unless `source` has row-major elements of this
+    kind in the CPU's memory."""
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
-        return _of_dlpack(source, n)
+        return _of_dlpack(source, kind)
     try:
         view = memoryview(source)
     except TypeError:
-        raise Invalid("an array of float32 is needed (buffer protocol or DLPack), not %s" %
-                      type(source).__name__) from None
-    if view.format not in ("f", "<f", "@f", "=f") or not view.c_contiguous:
-        raise Invalid("float32, row-major and side by side, is needed; this buffer has the format "
-                      "%r" % view.format)
-    if view.nbytes != 4 * n:
-        raise Invalid("%d elements are needed; the buffer has %d" % (n, view.nbytes // 4))
+        raise Invalid("an array of %s is needed (buffer protocol or DLPack), not %s" %
+                      (kind.name, type(source).__name__)) from None
+    is_kind = view.format.lstrip("<@=") in tuple(kind.formats) and 8 * view.itemsize == kind.bits
+    if not is_kind or not view.c_contiguous:
+        raise Invalid("%s, row-major and side by side, is needed; this buffer has the format %r" %
+                      (kind.name, view.format))
     buffer = _Buffer()
     get = ctypes.pythonapi.PyObject_GetBuffer
     get.argtypes = [ctypes.py_object, c_void_p, c_int]
@@ -273,7 +292,17 @@ def address(source: Any, n: int) -> tuple[int, Any]:
     release = ctypes.pythonapi.PyBuffer_Release
     release.argtypes = [c_void_p]
     release(byref(buffer))
-    return at, view  # the view holds the buffer
+    return at, 8 * view.nbytes // kind.bits, view  # the view holds the buffer
+
+
+def address(source: Any, n: int) -> tuple[int, Any]:
+    """Returns the address of the n float32 values of `source`, and an object that keeps their
+    memory alive; see elements()."""
+    at, found, held = elements(source, FLOATS)
+    if found != n:
+        raise Invalid("%d elements are needed; the %s has %d" % (
+            n, "buffer" if isinstance(held, memoryview) else "tensor", found))
+    return at, held
 
 
 def first_values(make: Callable[[], Any], n: int, errors: list[BaseException]) -> Any:

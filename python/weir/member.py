@@ -10,7 +10,7 @@ import time
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from . import _library
+from . import _library, _tables
 from ._library import AGAIN, DONE, LEFT, OK, OVER, REBASED, Invalid
 
 
@@ -186,7 +186,7 @@ def _close_all() -> None:
             time.sleep(0.01)
 
 
-class Member:
+class Member(_tables.Tables):
     """A member of a job of Weir's servers; without `ps_hosts` it trains alone.
 
         with weir.Member(ps_hosts="a:2222", n_workers=2, task_index=0, batch_size=64) as member:
@@ -205,6 +205,7 @@ class Member:
     """
 
     def __init__(self, **settings: Any) -> None:
+        super().__init__()
         self._handle: Optional[_Handle] = _Handle()
         self._shapes: list[tuple[int, ...]] = []
         self.result: Optional[str] = None  # "done", "left", "over", once next() returned None
