@@ -583,9 +583,9 @@ static void pulls_do_not_stall_pushes(void **state)
     free(keys);
 }
 
-/* Answers pass by reference, and a buffer that the server reuses before it is read is requested
- * again. */
-static void shared_answers_pass_by_reference(void **state)
+/* Payloads pass by reference in both directions, and a buffer that the server reuses before it is
+ * read is requested again. */
+static void shared_payloads_pass_by_reference(void **state)
 {
     struct rig r;
     struct net_exchange_stats before, after;
@@ -593,11 +593,13 @@ static void shared_answers_pass_by_reference(void **state)
     start(&r, 0);
     net_exchange_stats(r.m.x, &before);
     size_t bytes = 0;
+    int n_shared = 0;
     for (int64_t s = 0; s < 3; s++) {
         for (int i = MODEL_CHUNKS; i < ALL_CHUNKS; i++) {
-            struct part all;
+            struct part even, all;
+            find_part(r.m.chunks, i, 2, &even);
             find_part(r.m.chunks, i, 1, &all);
-            bytes += all.n * DIM * sizeof(float);
+            bytes += (even.n + all.n) * (sizeof(uint64_t) + DIM * sizeof(float));
             assert_int_equal(push_rows(&r, i, s, 1), ST_OK);
         }
         assert_int_equal(net_exchange_wait(r.m.x, MODEL_CHUNKS, N_BUCKETS, s + 1), ST_OK);
@@ -606,6 +608,9 @@ static void shared_answers_pass_by_reference(void **state)
     }
     net_exchange_stats(r.m.x, &after);
     assert_int_equal(after.shared_bytes - before.shared_bytes, bytes);
+    for (int i = 0; i < 2; i++)
+        n_shared += tiny_get(&r.tiny[i], &r.tiny[i].n_shared);
+    assert_int_equal(n_shared, 3 * N_BUCKETS);
     tiny_set(&r.tiny[0], &r.tiny[0].bad_stamp, 2);
     for (int i = MODEL_CHUNKS; i < ALL_CHUNKS; i++)
         assert_int_equal(push_rows(&r, i, 3, 1), ST_OK);
@@ -624,5 +629,5 @@ int main(void)
                      repeated_requests_are_the_same, next_generation_begins_without_rows,
                      wrong_answers_end_the_exchange, answers_of_earlier_versions_are_ignored,
                      requests_out_of_bounds_are_refused, pulls_do_not_stall_pushes,
-                     shared_answers_pass_by_reference);
+                     shared_payloads_pass_by_reference);
 }

@@ -64,12 +64,11 @@ static void *reconnect_main(void *arg)
 static void make_segment(struct net_exchange *x)
 {
     char why[SEGMENT_WHY_BYTES];
-    size_t bytes = chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype);
     if (!x->cfg.shared_memory)
         return;
     if (x->cfg.segment)
         x->segment = segment_ref(x->cfg.segment);
-    else if (segment_create(bytes, &x->segment, why) != ST_OK)
+    else if (!(x->segment = exchange_rows_segment(x->cfg.join.chunks, x->push_dtype, why)))
         LOG_W("no shared memory: %s; payloads are sent by TCP", why);
     segment_name_of(x->segment, &x->cfg.join.segment);
     if (!x->segment || !x->cfg.values || x->version_dtype != DTYPE_F32)

@@ -11,23 +11,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PAGE = 4096 };
+
+struct segment *exchange_rows_segment(const struct chunks *chunks, enum dtype d,
+                                      char why[SEGMENT_WHY_BYTES])
+{
+    struct segment *s = NULL;
+    size_t flat = chunks_wire_bytes(chunks, d);
+    if (chunks->n_tables > 0 &&
+        segment_create_sparse(tables_wire_bytes(chunks, d), &s, why) == ST_OK) {
+        if (segment_reserve(s, 0, flat, why) == ST_OK)
+            return s;
+        segment_unref(s);
+        s = NULL;
+    }
+    return segment_create(flat, &s, why) == ST_OK ? s : NULL;
+}
+
 enum status exchange_rows_create(struct net_exchange *x)
 {
     const struct chunks *chunks = x->cfg.join.chunks;
     if (chunks->n_tables == 0)
         return ST_OK;
+    /* offset of the bucket after the last one, and then of each bucket before it */
+    size_t at = tables_wire_bytes(chunks, x->push_dtype);
     x->rows = calloc((size_t)(x->n_chunks - x->n_dense), sizeof *x->rows);
     if (!x->rows)
         return ST_NOMEM;
-    for (int i = x->n_dense; i < x->n_chunks; i++)
-        exchange_rows_of(x, i)->dim = tables_of(chunks, i)->dim;
+    for (int i = x->n_chunks - 1; i >= x->n_dense; i--) {
+        const struct net_table *t = tables_of(chunks, i);
+        struct exchange_rows *r = exchange_rows_of(x, i);
+        r->dim = t->dim;
+        at -= tables_range_bytes(t);
+        if (!x->cfg.segment && segment_at(x->segment, at, tables_range_bytes(t)))
+            r->at = at;
+    }
     return ST_OK;
 }
 
 void exchange_rows_destroy(struct net_exchange *x)
 {
     for (int i = x->n_dense; x->rows && i < x->n_chunks; i++) {
-        free(exchange_rows_of(x, i)->request);
+        free(exchange_rows_of(x, i)->own);
         free(exchange_rows_of(x, i)->values);
     }
     free(x->rows);
@@ -39,16 +64,26 @@ void exchange_rows_forget(struct net_exchange *x, int chunk)
 }
 
 /* Finds memory for a request of so many bytes. */
-static enum status make_request(struct exchange_rows *r, size_t bytes)
+static enum status make_request(struct net_exchange *x, struct exchange_rows *r, size_t bytes)
 {
-    if (bytes <= r->request_bytes)
+    char why[SEGMENT_WHY_BYTES];
+    size_t more = (bytes + PAGE - 1) / PAGE * PAGE;
+    if (r->at > 0 && bytes > r->reserved &&
+        segment_reserve(x->segment, r->at + r->reserved, more - r->reserved, why) == ST_OK)
+        r->reserved = more;
+    if (r->at > 0 && bytes <= r->reserved) {
+        r->request = (uint8_t *)segment_data(x->segment) + r->at;
         return ST_OK;
-    uint8_t *request = malloc(bytes);
-    if (!request)
-        return ST_NOMEM;
-    free(r->request);
-    r->request = request;
-    r->request_bytes = bytes;
+    }
+    if (bytes > r->own_bytes) {
+        uint8_t *own = malloc(bytes);
+        if (!own)
+            return ST_NOMEM;
+        free(r->own);
+        r->own = own;
+        r->own_bytes = bytes;
+    }
+    r->request = r->own;
     return ST_OK;
 }
 
@@ -99,7 +134,7 @@ static enum status request_rows(struct net_exchange *x, const struct net_rows *r
     item->reads = (uint32_t)rows->n_reads;
     TRY(check_free(x, chunk));
     TRY(make_values(r, rows->n_reads * dim));
-    TRY(make_request(r, item->bytes));
+    TRY(item->bytes > 0 ? make_request(x, r, item->bytes) : ST_OK);
     if (rows->n > 0) {
         memcpy(r->request, rows->keys, keys);
         dtype_encode(item->dtype, r->request + keys + reads, rows->gradients, rows->n * dim);

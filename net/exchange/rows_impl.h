@@ -9,7 +9,11 @@ struct exchange_rows {
     /* Payload of the last request (net/wire/rows.h). It stays unchanged until the answer, because
      * the request may be sent again. */
     uint8_t *request;
-    size_t request_bytes; /* size of that memory */
+    uint8_t *own; /* malloc'd memory; NULL: none */
+    size_t own_bytes;
+    /* Range of the exchange's segment, in which servers on this host read the payload: its offset,
+     * and the bytes that are reserved; at 0: no range. */
+    size_t at, reserved;
     int dim;
     const uint64_t *reads; /* keys in `request` whose rows the answer has */
     size_t n_reads;
@@ -17,6 +21,11 @@ struct exchange_rows {
     size_t n_values;
 };
 
+/* Returns the segment for contributions in `d` (tables_wire_bytes). The memory of a bucket's range
+ * is reserved when the bucket needs it; without room for the ranges the segment ends before them.
+ * NULL, with the reason: there is no segment. */
+struct segment *exchange_rows_segment(const struct chunks *chunks, enum dtype d,
+                                      char why[SEGMENT_WHY_BYTES]);
 /* Makes x->rows, without rows. */
 enum status exchange_rows_create(struct net_exchange *x);
 void exchange_rows_destroy(struct net_exchange *x);

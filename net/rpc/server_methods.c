@@ -5,6 +5,7 @@
 #include "net/rpc/server_impl.h"
 #include "net/security/security.h"
 #include "net/wire/message.h"
+#include "net/wire/tables.h"
 #include <grpc/support/alloc.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,15 +14,21 @@
 
 enum { SERVER_HEALTH_NAME_BYTES = 128 };
 
+/* Returns true if a segment for contributions in `d` may have so many bytes. */
+static bool has_size(const struct chunks *c, enum dtype d, size_t bytes)
+{
+    return bytes == tables_wire_bytes(c, d) || bytes == chunks_wire_bytes(c, d);
+}
+
 /* Opens the segments of a member on this host, if the handler offers its own segment in return; if
  * that fails, the answer names no segment. For a member that is not admitted, nothing is opened. */
 static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
                          struct net_join_reply *answer)
 {
     const size_t bytes = join->segment.bytes;
-    bool fits = bytes == chunks_wire_bytes(join->chunks, join->job.push_dtype) ||
+    bool fits = has_size(join->chunks, join->job.push_dtype, bytes) ||
                 /* changes are encoded in place */
-                bytes == chunks_wire_bytes(join->chunks, DTYPE_F32);
+                has_size(join->chunks, DTYPE_F32, bytes);
     bool is_whole = join->values.bytes == (uint64_t)join->chunks->n_elems * sizeof(float);
     const struct segment_name nothing = {.bytes = 0};
     char why[SEGMENT_WHY_BYTES];

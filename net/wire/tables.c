@@ -17,6 +17,28 @@ int64_t tables_share(const struct net_table *t, int64_t n)
     return (int64_t)ceil(mean + 6 * sqrt(mean) + 16);
 }
 
+enum { PAGE = 4096 };
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+size_t tables_range_bytes(const struct net_table *t)
+{
+    size_t row = 2 * sizeof(uint64_t) + (size_t)t->dim * sizeof(float);
+    return round_up((size_t)tables_share(t, t->step_rows) * row);
+}
+
+size_t tables_wire_bytes(const struct chunks *c, enum dtype d)
+{
+    size_t bytes = chunks_wire_bytes(c, d);
+    for (int i = 0; i < c->n_tables; i++)
+        bytes =
+            round_up(bytes) + (size_t)c->tables[i].n_buckets * tables_range_bytes(&c->tables[i]);
+    return bytes;
+}
+
 static bool has_name(const struct net_table *tables, int n, const char *name)
 {
     for (int i = 0; i < n; i++)

@@ -58,6 +58,14 @@ static inline int tables_bucket(const struct net_table *t, uint64_t key)
  * bucket has more of them is about 10^-9. */
 int64_t tables_share(const struct net_table *t, int64_t n);
 
+/* Returns the size of a block of memory for all contributions: that of the parameters
+ * (chunks_wire_bytes), and from the next multiple of 4096 bytes on a range for each bucket, of
+ * tables_range_bytes bytes. */
+size_t tables_wire_bytes(const struct chunks *c, enum dtype d);
+/* Returns the most bytes that a payload to one bucket has (rows.h), rounded up to a multiple of
+ * 4096 bytes. */
+size_t tables_range_bytes(const struct net_table *t);
+
 /* Assigns the buckets to servers, table after table. server[n_chunks]: server of each chunk; -1 for
  * a bucket without a server. The numbers of one table's buckets of two servers differ by at most
  * one. A bucket moves only if its server has more buckets than it may keep; the highest buckets
