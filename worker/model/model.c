@@ -97,9 +97,9 @@ static enum status read_file(const char *path, char **text, size_t *bytes)
     /* O_NONBLOCK: a pipe given as the path must not block. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return io_error(path, "cannot open");
+        return io_error(path, "cannot be opened");
     if (fstat(fd, &info) != 0) {
-        TRY(io_error(path, "cannot read its attributes"));
+        TRY(io_error(path, "its attributes cannot be read"));
     } else if (!S_ISREG(info.st_mode)) {
         LOG_E("model file %s: not a regular file", path);
         TRY(ST_INVALID);
