@@ -118,7 +118,7 @@ static enum status read_file(const char *path, char **text, size_t *bytes)
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            TRY(io_error(path, "cannot read"));
+            TRY(io_error(path, "cannot be read"));
         if (got == 0)
             break;
         n += (size_t)got;
