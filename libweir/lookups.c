@@ -78,14 +78,20 @@ static enum status read_rows(const struct lookup *l)
 static bool continues(const struct lookup *l, const uint64_t *keys, int64_t n)
 {
     const struct row_table *t = l->t;
-    if (!t->rest.rows || t->rest.rows != l->rows || t->rest.version != l->version ||
-        t->rest.generation != l->w->generation || t->asked.n_given != (size_t)n)
-        return false;
-    for (size_t u = 0; u < t->asked.n; u++)
-        for (uint32_t i = t->asked.start[u]; i < t->asked.start[u + 1]; i++)
-            if (keys[t->asked.order[i]] != t->asked.keys[u])
-                return false;
-    return true;
+    return t->rest.rows && t->rest.rows == l->rows && t->rest.version == l->version &&
+           t->rest.generation == l->w->generation && row_keys_are(&t->asked, keys, (size_t)n);
+}
+
+/* Sorts the keys of a lookup. Often the step before has named them, and so has sorted them. */
+static int sort_asked(struct weir *w, int table, const uint64_t *keys, int64_t n)
+{
+    struct row_table *t = w->tables[table];
+    if (t->next_step < 0 && row_keys_are(&t->next, keys, (size_t)n)) {
+        struct row_keys asked = t->asked;
+        t->asked = t->next;
+        t->next = asked;
+    }
+    return weir_tables_sort_keys(w, table, &t->asked, keys, n, false);
 }
 
 /* Looks up the keys. The caller holds the table's lock. Sets *code if *st is OK but the call
@@ -97,7 +103,7 @@ static enum status look_up(const struct lookup *l, int table, const uint64_t *ke
     *code = WEIR_OK;
     if (!continues(l, keys, n)) {
         t->rest = (struct lookup_rest){0};
-        *code = weir_tables_sort_keys(l->w, table, &t->asked, keys, n, false);
+        *code = sort_asked(l->w, table, keys, n);
         if (*code != WEIR_OK)
             return ST_OK;
         memcpy(t->done, t->asked.first, (size_t)l->net->n_buckets * sizeof *t->done);

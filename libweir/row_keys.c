@@ -20,13 +20,14 @@ static enum status make_room(struct row_keys *k, const struct net_table *t, size
     free(k->keys);
     free(k->order);
     k->items = malloc(2 * room * sizeof *k->items);
-    k->keys = malloc(room * sizeof *k->keys);
+    k->keys = malloc(2 * room * sizeof *k->keys);
     k->order = malloc((2 * room + 1) * sizeof *k->order);
     if (!k->items || !k->keys || !k->order) {
         row_keys_free(k);
         return ST_NOMEM;
     }
     k->start = k->order + room;
+    k->given = k->keys + room;
     k->room = room;
     return ST_OK;
 }
@@ -99,6 +100,11 @@ static void collect(struct row_keys *k, const struct net_table *t, const struct 
     k->n = n;
 }
 
+bool row_keys_are(const struct row_keys *k, const uint64_t *keys, size_t n)
+{
+    return k->items && k->n_given == n && (n == 0 || memcmp(k->given, keys, n * sizeof *keys) == 0);
+}
+
 enum status row_keys_set(struct row_keys *k, const struct net_table *t, const uint64_t *keys,
                          size_t n)
 {
@@ -108,6 +114,8 @@ enum status row_keys_set(struct row_keys *k, const struct net_table *t, const ui
         return st;
     struct row_item *from = k->items, *to = k->items + k->room;
     k->n_given = n;
+    if (n > 0)
+        memcpy(k->given, keys, n * sizeof *keys);
     count_digits(t, keys, n, from, digits, counts);
     for (int b = 0; b < KEY_BYTES && n > 0; b++) {
         if (digits[b][keys[0] >> (8 * b) & (DIGITS - 1)] == n)

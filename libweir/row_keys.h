@@ -17,6 +17,7 @@ struct row_item { /* a key of the call, while they are sorted */
 
 struct row_keys {
     size_t n_given, n; /* keys of the call; different keys among them */
+    uint64_t *given;   /* [n_given] keys of the call */
     uint64_t *keys;    /* [n] */
     uint32_t *first;   /* [n_buckets + 1] index in `keys` of each bucket's first key */
     uint32_t *order;   /* [n_given] places of the call, in the order of `keys`; the places of one
@@ -26,6 +27,8 @@ struct row_keys {
     struct row_item *items; /* [2 * room] */
 };
 
+/* Returns true if *k was set to these keys, so that they need not be sorted again. */
+bool row_keys_are(const struct row_keys *k, const uint64_t *keys, size_t n);
 /* Sets *k, which was zeros at first, to the n keys of a call, at most ROW_KEYS_MAX. */
 enum status row_keys_set(struct row_keys *k, const struct net_table *t, const uint64_t *keys,
                          size_t n);

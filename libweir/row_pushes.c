@@ -40,10 +40,19 @@ static int mark_pushed(struct weir *w, struct row_table *t, const struct net_tab
     return WEIR_OK;
 }
 
+/* Sorts the keys of a push. Often the step's lookup had the same keys, and so has sorted them. */
+static int sort_pushed(struct weir *w, int table, const uint64_t *keys, int64_t n)
+{
+    struct row_table *t = w->tables[table];
+    struct row_keys *k = row_keys_are(&t->asked, keys, (size_t)n) ? &t->asked : &t->pushing;
+    t->sent = k;
+    return weir_tables_sort_keys(w, table, k, keys, n, true);
+}
+
 /* Adds the gradients of equal keys. */
 static int sum_gradients(struct weir *w, struct row_table *t, const float *gradients)
 {
-    size_t n = t->pushing.n * (size_t)t->dim;
+    size_t n = t->sent->n * (size_t)t->dim;
     if (!t->sums || n > t->sums_room) {
         free(t->sums);
         t->sums_room = n + n / 4 + 1;
@@ -51,11 +60,11 @@ static int sum_gradients(struct weir *w, struct row_table *t, const float *gradi
         if (!t->sums) {
             t->sums_room = 0;
             return weir_errors_fail(w, WEIR_E_NOMEM,
-                                    "out of memory for %zu gradients of table '%.255s'",
-                                    t->pushing.n, t->name);
+                                    "out of memory for %zu gradients of table '%.255s'", t->sent->n,
+                                    t->name);
         }
     }
-    row_keys_sum(&t->pushing, (size_t)t->dim, gradients, t->sums);
+    row_keys_sum(t->sent, (size_t)t->dim, gradients, t->sums);
     return WEIR_OK;
 }
 
@@ -66,9 +75,9 @@ static int send_bucket(struct weir *w, const struct row_table *t, int chunk, int
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
     if (version >= w->train_steps) /* async, ssp: the bucket has had all updates of the job */
         return WEIR_OK;
-    size_t first = t->pushing.first[bucket];
-    struct net_rows rows = {.n = row_keys_in(&t->pushing, bucket),
-                            .keys = t->pushing.keys + first,
+    size_t first = t->sent->first[bucket];
+    struct net_rows rows = {.n = row_keys_in(t->sent, bucket),
+                            .keys = t->sent->keys + first,
                             .gradients = t->sums + first * (size_t)t->dim};
     if (reads) {
         rows.n_reads = row_keys_in(&t->next, bucket);
@@ -140,7 +149,7 @@ int weir_push_rows(struct weir *w, int table, const uint64_t *keys, int64_t n,
     code = t ? check_push(w, t, keys, n, gradients, samples) : WEIR_E_INVALID;
     if (code == WEIR_OK) {
         pthread_mutex_lock(&t->lock);
-        code = weir_tables_sort_keys(w, table, &t->pushing, keys, samples > 0 ? n : 0, true);
+        code = sort_pushed(w, table, keys, samples > 0 ? n : 0);
         if (code == WEIR_OK)
             code = sum_gradients(w, t, gradients);
         if (code == WEIR_OK)

@@ -169,7 +169,7 @@ int weir_tables_sort_keys(struct weir *w, int table, struct row_keys *k, const u
 {
     const struct net_table *t = weir_tables_net(w, table);
     int64_t share = tables_share(t, t->step_rows);
-    if (row_keys_set(k, t, keys, (size_t)n) != ST_OK)
+    if (!row_keys_are(k, keys, (size_t)n) && row_keys_set(k, t, keys, (size_t)n) != ST_OK)
         return weir_errors_fail(w, WEIR_E_NOMEM, "out of memory for %lld keys of table '%.255s'",
                                 (long long)n, t->name);
     int above = bounded ? row_keys_above(k, t, share) : -1;

@@ -30,8 +30,11 @@ struct row_table {
     int64_t pushed; /* 1 + step of the last push; 0: not pushed in this generation; guarded by the
                        handle's lock */
 
-    pthread_mutex_t lock;                 /* guards the fields below */
-    struct row_keys asked, next, pushing; /* keys of lookups, of weir_next_keys, of pushes */
+    pthread_mutex_t lock; /* guards the fields below */
+    /* keys of the last lookup, of weir_next_keys, and of pushes of other keys than the last lookup
+     */
+    struct row_keys asked, next, pushing;
+    const struct row_keys *sent; /* keys of the push in progress: `asked` or `pushing` */
     uint32_t *done; /* [n_buckets] index in asked.keys of each bucket's first key without a row */
     struct lookup_rest rest;
     int64_t next_step, next_generation; /* step in which `next` was set; -1: not set */
@@ -49,8 +52,8 @@ const struct net_table *weir_tables_net(const struct weir *w, int table);
 /* Checks the keys of a call. Returns OK or WEIR_E_INVALID. */
 int weir_tables_check_keys(struct weir *w, const struct row_table *t, const uint64_t *keys,
                            int64_t n);
-/* Sets *k to the keys of a call. above: the number of keys of a bucket may not exceed its share of
- * step_rows. Returns OK, WEIR_E_INVALID or WEIR_E_NOMEM. */
+/* Sets *k to the keys of a call, unless it has them already. bounded: the number of keys of a
+ * bucket may not exceed its share of step_rows. Returns OK, WEIR_E_INVALID or WEIR_E_NOMEM. */
 int weir_tables_sort_keys(struct weir *w, int table, struct row_keys *k, const uint64_t *keys,
                           int64_t n, bool bounded);
 /* Returns the name of a table that was not pushed in this step; NULL: all were. Under w->lock. */

@@ -137,9 +137,26 @@ static void test_rows_go_to_all_places_of_their_key(void **state)
     row_keys_free(&k);
 }
 
+static void test_equal_keys_are_recognized(void **state)
+{
+    const struct net_table t = {.name = "t", .dim = 1, .n_buckets = 4};
+    uint64_t keys[] = {7, 3, 7, 20};
+    struct row_keys k = {0};
+    assert_false(row_keys_are(&k, keys, 0)); /* it was not set */
+    assert_int_equal(row_keys_set(&k, &t, keys, 4), ST_OK);
+    assert_true(row_keys_are(&k, keys, 4));
+    assert_false(row_keys_are(&k, keys, 3));
+    keys[3] = 21;
+    assert_false(row_keys_are(&k, keys, 4));
+    assert_int_equal(row_keys_set(&k, &t, NULL, 0), ST_OK);
+    assert_true(row_keys_are(&k, NULL, 0));
+    assert_false(row_keys_are(&k, keys, 4));
+    row_keys_free(&k);
+}
+
 int main(void)
 {
     return RUN_TESTS(test_keys_of_a_call_are_sorted_and_summed,
                      test_sums_keep_the_order_of_the_call, test_share_names_the_full_bucket,
-                     test_rows_go_to_all_places_of_their_key);
+                     test_rows_go_to_all_places_of_their_key, test_equal_keys_are_recognized);
 }
