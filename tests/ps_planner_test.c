@@ -195,8 +195,8 @@ static void early_end_stays_in_later_plans(void **state)
  * that moves. */
 static void next_plan_moves_few_chunks(void **state)
 {
-    int64_t bytes, all = 0;
-    int n;
+    int64_t all = 0;
+    struct planner_moved moved;
     struct net_plan *p = first("a:1,b:1", NULL);
     struct net_plan *q = next(p, PLAN_MEMORY, "a:1,b:1,c:1");
     assert_int_equal(q->generation, 6);
@@ -216,24 +216,40 @@ static void next_plan_moves_few_chunks(void **state)
             assert_int_equal(q->shard[i], 2); /* no chunk moves between servers that stay */
     }
     for (int i = 0; i < 2; i++) {
-        planner_moves(p, q, p->servers.addr[i], 0, &bytes, &n);
-        all += bytes;
-        planner_moves(p, q, p->servers.addr[i], 1, &bytes, &n);
-        assert_int_equal(n, 0);
+        planner_moves(p, q, p->servers.addr[i], 0, &moved);
+        all += moved.bytes;
+        planner_moves(p, q, p->servers.addr[i], 1, &moved);
+        assert_int_equal(moved.n_chunks, 0);
     }
-    planner_moves(p, q, "c:1", 1, &bytes, &n);
-    assert_int_equal(bytes, all);
-    assert_int_equal(bytes, planner_bytes(q, 2));
-    assert_true(n > 0);
+    planner_moves(p, q, "c:1", 1, &moved);
+    assert_int_equal(moved.bytes, all);
+    assert_int_equal(moved.bytes, planner_bytes(q, 2));
+    assert_true(moved.n_chunks > 0 && moved.n_buckets == 0);
     struct net_plan *r = next(q, PLAN_MEMORY, "a:1,c:1"); /* c:1 has another number now */
     for (int i = 0; i < r->chunks->n_chunks; i++)
         if (q->shard[i] != 1)
             assert_string_equal(r->servers.addr[r->shard[i]], q->servers.addr[q->shard[i]]);
-    planner_moves(q, r, "b:1", 0, &bytes, &n);
-    assert_int_equal(bytes, planner_bytes(q, 1));
+    planner_moves(q, r, "b:1", 0, &moved);
+    assert_int_equal(moved.bytes, planner_bytes(q, 1));
     net_plan_free(p);
     net_plan_free(q);
     net_plan_free(r);
+}
+
+/* The rows of a bucket need 32 bytes and a part of the index each; its bound is the share of 100.
+ */
+static void plan_counts_buckets_and_their_bytes(void **state)
+{
+    struct net_plan *p = first_with_table("a:1,b:1");
+    struct net_plan *q = next(p, PLAN_MEMORY, "a:1,b:1,c:1");
+    struct planner_moved moved;
+    double rows = 2 * (double)tables_share(&q->chunks->tables[0], 100) * (16 + 16 + 32.0 / 3);
+    planner_moves(p, q, "c:1", 1, &moved);
+    assert_int_equal(moved.n_buckets, 2);
+    assert_true(moved.n_chunks > 0);
+    assert_float_equal(planner_bytes(q, 2), (double)moved.bytes + rows, 1e-6);
+    net_plan_free(p);
+    net_plan_free(q);
 }
 
 static void plan_from_checkpoint_has_its_contributions(void **state)
@@ -255,5 +271,6 @@ int main(void)
     return RUN_TESTS(first_plan_balances_the_chunks, plan_has_the_position_of_the_checkpoint,
                      chunks_move_to_servers_that_can_read_them,
                      buckets_move_to_servers_that_can_read_them, next_plan_moves_few_chunks,
+                     plan_counts_buckets_and_their_bytes,
                      plan_from_checkpoint_has_its_contributions, early_end_stays_in_later_plans);
 }

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOVES_TEXT_BYTES = 96 };
+
 const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation)
 {
     for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
@@ -146,27 +148,39 @@ done:
     return st;
 }
 
+/* Writes "12.3 MB in 40 chunks", and " and 5 buckets" if there are tables. */
+static const char *moves_text(const struct net_plan *old, const struct net_plan *p,
+                              const char *address, int gets, char text[MOVES_TEXT_BYTES])
+{
+    struct planner_moved m;
+    char buckets[32] = "";
+    planner_moves(old, p, address, gets, &m);
+    if (p->chunks->n_tables > 0)
+        snprintf(buckets, sizeof buckets, " and %d %s", m.n_buckets,
+                 m.n_buckets == 1 ? "bucket" : "buckets");
+    snprintf(text, MOVES_TEXT_BYTES, "%.1f MB in %d chunks%s", (double)m.bytes * 1e-6, m.n_chunks,
+             buckets);
+    return text;
+}
+
 static void log_servers(const struct net_plan *old, const struct net_plan *p)
 {
-    int64_t bytes;
-    int n;
+    char text[MOVES_TEXT_BYTES];
     for (int i = 0; i < p->servers.n; i++) {
         if (net_plan_server(old, p->servers.addr[i]) >= 0)
             continue;
-        planner_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
-        LOG_I("ps:%d (%s) joins at step %" PRId64
-              ": %.1f MB in %d chunks move to it (generation " TERM_FMT ", %d %s)",
-              i, p->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
-              p->servers.n, p->servers.n == 1 ? "server" : "servers");
+        LOG_I("ps:%d (%s) joins at step %" PRId64 ": %s move to it (generation " TERM_FMT
+              ", %d %s)",
+              i, p->servers.addr[i], p->step, moves_text(old, p, p->servers.addr[i], 1, text),
+              TERM_ARG(p->generation), p->servers.n, p->servers.n == 1 ? "server" : "servers");
     }
     for (int i = 0; i < old->servers.n; i++) {
         if (net_plan_server(p, old->servers.addr[i]) >= 0)
             continue;
-        planner_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
         LOG_I("ps:%d (%s) leaves at step %" PRId64
-              ": %.1f MB in %d chunks move to the other servers (generation " TERM_FMT ", %d %s)",
-              i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
-              p->servers.n, p->servers.n == 1 ? "server" : "servers");
+              ": %s move to the other servers (generation " TERM_FMT ", %d %s)",
+              i, old->servers.addr[i], p->step, moves_text(old, p, old->servers.addr[i], 0, text),
+              TERM_ARG(p->generation), p->servers.n, p->servers.n == 1 ? "server" : "servers");
     }
 }
 
@@ -305,9 +319,10 @@ enum status coordinator_plans_first_join(struct coordinator_shell *l, const stru
         snprintf(why, why_bytes, "the server is out of memory");
         goto done;
     }
-    if (planner_bytes(p, 0) > l->cfg.max_model_bytes) {
-        snprintf(why, why_bytes, "the model exceeds this server's --max_model_bytes=%" PRId64,
-                 l->cfg.max_model_bytes);
+    if (planner_bytes(p, 0) > (double)l->cfg.max_model_bytes) {
+        snprintf(why, why_bytes, "the model exceeds this server's --max_model_bytes=%" PRId64 "%s",
+                 l->cfg.max_model_bytes,
+                 p->chunks->n_tables ? "; lower max_rows of its tables, or add servers" : "");
         net_plan_free(p);
         st = ST_RANGE;
         goto done;

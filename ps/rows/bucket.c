@@ -38,6 +38,14 @@ void bucket_initial(const struct bucket_config *config, uint64_t key, float *val
                         : centred_sum(stream, i) * (config->init_scale * 0x1p-16f);
 }
 
+double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows)
+{
+    size_t floats = dim + optim_rows_slots(kind, dim);
+    /* the index has a 4-byte entry for each row, and is filled to at least 3/8 */
+    double index = sizeof(uint32_t) * 8.0 / 3.0;
+    return (double)max_rows * ((double)(sizeof(struct row) + floats * sizeof(float)) + index);
+}
+
 enum status bucket_create(const struct bucket_config *config, struct bucket **out)
 {
     enum status st = ST_OK;

@@ -51,6 +51,9 @@ uint64_t bucket_init_key(uint64_t seed, const char *table);
 /* Writes the initial values of the row of `key`. */
 void bucket_initial(const struct bucket_config *config, uint64_t key, float *values);
 
+/* Returns the bytes that the rows of a bucket may need, with their index. */
+double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows);
+
 /* Creates an empty bucket of version 0. The settings are valid, as tables_add has checked them. */
 enum status bucket_create(const struct bucket_config *config, struct bucket **out);
 void bucket_destroy(struct bucket *b); /* NULL is fine. */

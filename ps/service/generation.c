@@ -45,16 +45,26 @@ void generation_release_runs(struct run *r)
     }
 }
 
+static void log_job(const struct net_plan *p)
+{
+    const struct chunks *c = p->chunks;
+    char tables[64] = "";
+    if (c->n_tables > 0)
+        snprintf(tables, sizeof tables, ", %d %s in %d %s", c->n_tables,
+                 c->n_tables == 1 ? "table" : "tables", c->n_chunks - c->n_dense,
+                 c->n_chunks - c->n_dense == 1 ? "bucket" : "buckets");
+    LOG_I("job: %d parameters, %" PRId64 " elements in %d %s%s; %d %s, %s, %s, %" PRId64 " steps",
+          c->n_params, c->n_elems, c->n_dense, c->n_dense == 1 ? "chunk" : "chunks", tables,
+          p->n_members, p->n_members == 1 ? "worker" : "workers",
+          job_sync_mode_name(p->job.sync_mode), optim_name(p->job.optim.kind), p->job.train_steps);
+}
+
 static void log_run(const struct run *r, int first)
 {
     const struct net_plan *p = r->plan;
     log_number(r->self);
     if (first)
-        LOG_I("job: %d parameters, %" PRId64 " elements in %d %s; %d %s, %s, %s, %" PRId64 " steps",
-              p->chunks->n_params, p->chunks->n_elems, p->chunks->n_chunks,
-              p->chunks->n_chunks == 1 ? "chunk" : "chunks", p->n_members,
-              p->n_members == 1 ? "worker" : "workers", job_sync_mode_name(p->job.sync_mode),
-              optim_name(p->job.optim.kind), p->job.train_steps);
+        log_job(p);
     if (p->source == PLAN_CHECKPOINT)
         LOG_I("resumes from step %" PRId64 ", as generation " TERM_FMT, p->step,
               TERM_ARG(p->generation));

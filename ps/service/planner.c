@@ -1,5 +1,7 @@
 /* ps/service/planner.c - see planner.h. */
 #include "ps/service/planner.h"
+#include "net/wire/tables.h"
+#include "ps/rows/bucket.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,27 +204,32 @@ enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifes
     return st;
 }
 
-int64_t planner_bytes(const struct net_plan *p, int server)
+double planner_bytes(const struct net_plan *p, int server)
 {
-    int64_t elems = 0;
-    for (int i = 0; i < p->chunks->n_chunks; i++)
-        if (p->shard[i] == server)
-            elems += p->chunks->chunks[i].n_elems;
-    return elems * (int64_t)sizeof(float);
+    double bytes = 0;
+    for (int i = 0; i < p->chunks->n_chunks; i++) {
+        if (p->shard[i] != server)
+            continue;
+        bytes += (double)p->chunks->chunks[i].n_elems * sizeof(float);
+        if (i < p->chunks->n_dense)
+            continue;
+        const struct net_table *t = tables_of(p->chunks, i);
+        bytes += bucket_most_bytes((size_t)t->dim, t->optimizer.kind, tables_share(t, t->max_rows));
+    }
+    return bytes;
 }
 
 void planner_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
-                   int gets, int64_t *bytes, int *n_chunks)
+                   int gets, struct planner_moved *out)
 {
     int before = net_plan_server(from, address), after = net_plan_server(to, address);
-    *bytes = 0;
-    *n_chunks = 0;
+    *out = (struct planner_moved){.bytes = 0};
     for (int i = 0; i < to->chunks->n_chunks; i++) {
         int had = before >= 0 && from->shard[i] == before;
         int has = after >= 0 && to->shard[i] == after;
         if (gets ? has && !had : had && !has) {
-            *bytes += to->chunks->chunks[i].n_elems * (int64_t)sizeof(float);
-            (*n_chunks)++;
+            out->bytes += to->chunks->chunks[i].n_elems * (int64_t)sizeof(float);
+            *(i < to->chunks->n_dense ? &out->n_chunks : &out->n_buckets) += 1;
         }
     }
 }

@@ -50,13 +50,18 @@ enum status planner_make_next(const struct planner_next *n, struct net_plan **ou
 enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                              const unsigned char *reads);
 
-/* Returns the size in bytes of the parameters that the server with this number holds. */
-int64_t planner_bytes(const struct net_plan *p, int server);
+/* Returns the bytes of the parameters that the server with this number holds, and of the rows that
+ * it may have to hold. */
+double planner_bytes(const struct net_plan *p, int server);
 
-/* Counts the chunks that move between two plans, and the bytes of their parameters: chunks that
- * move to the server at this address if `gets` is nonzero, otherwise chunks that move away from
- * it. */
+struct planner_moved {
+    int64_t bytes; /* bytes of the parameters */
+    int n_chunks;  /* chunks of parameters */
+    int n_buckets;
+};
+/* Counts the chunks that move between two plans: chunks that move to the server at this address if
+ * `gets` is nonzero, otherwise chunks that move away from it. */
 void planner_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
-                   int gets, int64_t *bytes, int *n_chunks);
+                   int gets, struct planner_moved *out);
 
 #endif

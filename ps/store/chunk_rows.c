@@ -26,12 +26,7 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
 double chunk_rows_most_bytes(const struct chunks *chunks, int chunk)
 {
     const struct net_table *t = tables_of(chunks, chunk);
-    size_t dim = (size_t)t->dim;
-    size_t floats = dim + optim_rows_slots(t->optimizer.kind, dim);
-    /* the index has a 4-byte entry for each row, and is filled to at least 3/8 */
-    double index = sizeof(uint32_t) * 8.0 / 3.0;
-    double row = (double)(sizeof(struct row) + floats * sizeof(float)) + index;
-    return (double)tables_share(t, t->max_rows) * row;
+    return bucket_most_bytes((size_t)t->dim, t->optimizer.kind, tables_share(t, t->max_rows));
 }
 
 enum status chunk_rows_create(const struct store *s, struct chunk_state *c)
