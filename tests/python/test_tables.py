@@ -196,6 +196,42 @@ class Calls(harness.Test):
             m.close()
             cluster.wait(20 * harness.PATIENCE)
 
+    def test_step_without_waiting(self):
+        """next(early=True) does not wait for rows; lookup() does. step_rate() is for rows, too."""
+        with weir.Cluster(command=None) as cluster:
+            m = self.member(cluster)
+            expected = 0.0
+            step = m.next(early=True)
+            while step:
+                m.step_rate(0.5 ** step.step)
+                self.assertEqual(m.lookup(0, numbers(1)).tolist(), [[expected, 0]])
+                m.push_rows(0, numbers(1), array.array("f", [1, 0]), samples=1)
+                m.push(0, samples=1)
+                expected -= 0.5 ** step.step
+                step = m.next(early=True)
+            self.assertEqual(m.lookup(0, numbers(1)).tolist(), [[expected, 0]])
+            m.close()
+            cluster.wait(20 * harness.PATIENCE)
+
+    def test_two_tables_have_rows_of_their_own(self):
+        """Tables with the same keys have other rows, settings and numbers of floats."""
+        with weir.Cluster(n_ps=2, command=None) as cluster:
+            m = self.member(cluster)
+            u = m.table("u", 3, 100, optimizer="momentum", momentum=0.5, learning_rate=2,
+                        init="uniform", init_scale=0)
+            for step in m:
+                m.push_rows(0, numbers(1), array.array("f", [1, 2]), samples=1)
+                m.push(0, samples=1)
+                if step.step == 1:
+                    with self.assertRaisesRegex(weir.Invalid, "table 'u' was not pushed at step 1"):
+                        m.next()
+                m.push_rows(u, numbers(1, 2), array.array("f", [1, 0, 0, 0, 0, 1]), samples=1)
+            self.assertEqual(m.lookup(0, numbers(1, 2)).tolist(), [[-3, -6], [0, 0]])
+            total = -2 * (1 + 1.5 + 1.75)
+            self.assertEqual(m.lookup(u, numbers(2, 1)).tolist(), [[0, 0, total], [total, 0, 0]])
+            m.close()
+            cluster.wait(20 * harness.PATIENCE)
+
     def test_member_with_another_table_is_refused(self):
         for table, settings, why in (
                 ((3, 100), {}, "table 't': dim 2 on the servers, 3 on the worker"),
@@ -207,6 +243,7 @@ class Calls(harness.Test):
                 self.assertEqual(first.next().step, 0)
                 with self.assertRaisesRegex(weir.Refused, why):
                     other.next(20 * harness.PATIENCE)
+                first.leave_failed("the test ends")
 
     def test_full_table_refuses_the_step(self):
         with weir.Cluster(command=None) as cluster:
