@@ -11,6 +11,7 @@
 #include "base/program_dir.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
+#include "ctl/tables.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
 #include "net/security/security.h"
@@ -44,7 +45,7 @@ static const struct flag flags[] = {
     {"wait", FLAG_BOOL, &opt_wait, 0, 0, NULL, NULL,
      "With checkpoint: wait until the checkpoint is complete, at most 10 minutes", NULL},
     {"watch", FLAG_INT, &opt_watch_s, 0, 86400, "S", NULL,
-     "With status, members, servers, who-is-late: print the answer again every S seconds (0: once)",
+     "With status, members, servers, who-is-late, tables: print the answer again every S seconds (0: once)",
      NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "Seconds to wait for an answer",
      NULL},
@@ -68,11 +69,17 @@ static const struct flag flags[] = {
         name, NULL, "a command has no dashes; write weirctl --ps_hosts=HOST:PORT,... " command     \
     }
 static const struct flag_foreign foreign[] = {
-    AS_FLAG("status", "status"),         AS_FLAG("members", "members"),
-    AS_FLAG("servers", "servers"),       AS_FLAG("who_is_late", "who-is-late"),
-    AS_FLAG("checkpoint", "checkpoint"), AS_FLAG("remove_worker", "remove-worker INDEX"),
-    AS_FLAG("drain", "drain INDEX"),     AS_FLAG("stop", "stop"),
-    AS_FLAG("add", "add worker"),        {NULL, NULL, NULL},
+    AS_FLAG("status", "status"),
+    AS_FLAG("members", "members"),
+    AS_FLAG("servers", "servers"),
+    AS_FLAG("who_is_late", "who-is-late"),
+    AS_FLAG("tables", "tables"),
+    AS_FLAG("checkpoint", "checkpoint"),
+    AS_FLAG("remove_worker", "remove-worker INDEX"),
+    AS_FLAG("drain", "drain INDEX"),
+    AS_FLAG("stop", "stop"),
+    AS_FLAG("add", "add worker"),
+    {NULL, NULL, NULL},
 };
 static const struct flags_program program = {
     .name = "weirctl",
@@ -82,6 +89,7 @@ static const struct flags_program program = {
            "  members              the workers\n"
            "  servers              the parameter servers\n"
            "  who-is-late          how long steps waited for each worker, the longest first\n"
+           "  tables               the sparse tables: rows, memory and keys of each server\n"
            "  checkpoint           writes a checkpoint now; --wait: waits until it is complete\n"
            "  remove-worker INDEX  removes that worker at one of the next steps\n"
            "  drain INDEX          moves that server's parameters to others, then ends it\n"
@@ -144,6 +152,8 @@ static enum status ask_servers(const struct hosts *ps, struct net_status *out)
 
 static enum status show_view(const struct net_status *s, enum ctl_view view)
 {
+    if (view == VIEW_TABLES)
+        return ctl_tables_show(s, timeout_ms(), opt_json);
     return opt_json ? ctl_report_json(s, view) : ctl_report_table(s, view);
 }
 
@@ -169,7 +179,7 @@ static int run_view(const struct hosts *ps, enum ctl_view view)
         struct net_status s = {.chunks = NULL};
         enum status st = ask_servers(ps, &s);
         int code = exit_code_of(st);
-        if (st == ST_OK && (view == VIEW_MEMBERS || view == VIEW_LATE))
+        if (st == ST_OK && (view == VIEW_MEMBERS || view == VIEW_LATE || view == VIEW_TABLES))
             code = lacks_job(&s);
         if (view == VIEW_LATE)
             ctl_sort_by_lateness(&s);
@@ -431,6 +441,11 @@ static int run_who_is_late(const struct hosts *ps, const char *operand)
     return run_view(ps, VIEW_LATE);
 }
 
+static int run_tables(const struct hosts *ps, const char *operand)
+{
+    return run_view(ps, VIEW_TABLES);
+}
+
 static int run_remove_worker(const struct hosts *ps, const char *operand)
 {
     return run_change(ps, COMMAND_REMOVE_WORKER, "remove-worker", operand);
@@ -451,6 +466,7 @@ static const struct command {
     {"members", NULL, NULL, run_members},
     {"servers", NULL, NULL, run_servers},
     {"who-is-late", NULL, NULL, run_who_is_late},
+    {"tables", NULL, NULL, run_tables},
     {"checkpoint", NULL, NULL, run_checkpoint},
     {"remove-worker", "INDEX", "the worker's number, which 'weirctl members' shows",
      run_remove_worker},

@@ -6,7 +6,7 @@
 #define CTL_REPORT_H
 #include "net/wire/status.h"
 
-enum ctl_view { VIEW_STATUS, VIEW_MEMBERS, VIEW_SERVERS, VIEW_LATE };
+enum ctl_view { VIEW_STATUS, VIEW_MEMBERS, VIEW_SERVERS, VIEW_LATE, VIEW_TABLES };
 
 enum status ctl_report_json(const struct net_status *s, enum ctl_view view);
 enum status ctl_report_table(const struct net_status *s, enum ctl_view view);

@@ -182,6 +182,8 @@ enum status ctl_report_json(const struct net_status *s, enum ctl_view view)
         return print_take(json_pack("{s:s, s:o, s:o}", "sync_mode",
                                     job_sync_mode_name(s->job.sync_mode), "step",
                                     number_or_null(s->step), "members", members_json(s)));
+    case VIEW_TABLES: /* ctl_tables_show */
+        break;
     }
     return ST_INTERNAL;
 }

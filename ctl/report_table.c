@@ -203,8 +203,8 @@ static void show_head(const struct net_status *s)
     else
         printf("model: ");
     printf("%d parameters, %" PRId64 " elements in %d %s; %s, learning rate %s; batches of %d\n",
-           s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
-           s->chunks->n_chunks == 1 ? "chunk" : "chunks", optim_name(s->job.optim.kind),
+           s->chunks->n_params, s->chunks->n_elems, s->chunks->n_dense,
+           s->chunks->n_dense == 1 ? "chunk" : "chunks", optim_name(s->job.optim.kind),
            float_text(s->job.optim.learning_rate, rate), s->job.batch);
     if (s->job.local_steps > 1)
         printf("each step is %d local steps of each worker with %s, learning rate %s\n",
@@ -213,6 +213,10 @@ static void show_head(const struct net_status *s)
     if (s->job.fragments > 1)
         printf("parameters have %d fragments: each step exchanges one of them, the last step all\n",
                s->job.fragments);
+    if (s->chunks->n_tables > 0)
+        printf("%d %s in %d buckets; weirctl tables shows their rows\n", s->chunks->n_tables,
+               s->chunks->n_tables == 1 ? "table" : "tables",
+               s->chunks->n_chunks - s->chunks->n_dense);
     show_data(&s->job.data);
     show_input(&s->job);
     if (s->job.arithmetic[0])
@@ -246,6 +250,8 @@ enum status ctl_report_table(const struct net_status *s, enum ctl_view view)
         return show_servers(s);
     case VIEW_LATE:
         return show_late(s);
+    case VIEW_TABLES: /* ctl_tables_show */
+        break;
     }
     return ST_INTERNAL;
 }

@@ -50,14 +50,15 @@ install(DIRECTORY examples/slurm examples/kubernetes examples/compose examples/s
         examples/prometheus DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)
-install(FILES net/wire/weir.proto net/wire/evaluation.proto net/wire/report.proto DESTINATION ${data})
+install(FILES net/wire/weir.proto net/wire/evaluation.proto net/wire/table_status.proto
+        net/wire/report.proto DESTINATION ${data})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # The pages, and the files that they link to, at the same relative places.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
         FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg")
 install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
         FILES_MATCHING PATTERN "*.md")
-install(FILES net/wire/weir.proto net/wire/evaluation.proto
+install(FILES net/wire/weir.proto net/wire/evaluation.proto net/wire/table_status.proto
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
 install(FILES examples/notebooks/own_loop.ipynb examples/notebooks/shared_gpu.ipynb
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/notebooks)

@@ -7,6 +7,7 @@
 #include "ps/service/pulse.h"
 #include "ps/service/refusals.h"
 #include "ps/service/run.h"
+#include "ps/store/table_counts.h"
 #include "ps/waits.h"
 #include <limits.h>
 #include <pthread.h>
@@ -241,6 +242,16 @@ static enum status fill_plan(const struct admin *s, const struct run *run, struc
     return ST_OK;
 }
 
+static enum status fill_tables(const struct run *run, struct net_status *out)
+{
+    out->tables = calloc((size_t)run->chunks->n_tables, sizeof *out->tables);
+    if (!out->tables)
+        return ST_NOMEM;
+    out->n_tables = run->chunks->n_tables;
+    store_count_tables(run->store, out->tables);
+    return ST_OK;
+}
+
 static enum status fill_run(struct admin *s, const struct run *run, int with_model,
                             struct net_status *out)
 {
@@ -260,6 +271,8 @@ static enum status fill_run(struct admin *s, const struct run *run, int with_mod
     if (lacks)
         return ST_NOMEM;
     enum status st = chunks_copy(c, &out->chunks);
+    if (st == ST_OK && c->n_tables > 0)
+        st = fill_tables(run, out);
     return st == ST_OK ? fill_members(s, run, out) : st;
 }
 

@@ -5,10 +5,13 @@
 #include "net/exchange/status_client.h"
 #include "net/rpc/server.h"
 #include "net/wire/message.h"
+#include "net/wire/table_status.h"
+#include "net/wire/tables.h"
 #include "net/wire/weir.pb-c.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/net_wire.h"
+#include "tests/table_rig.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,6 +49,20 @@ static const struct net_status_checkpoints checkpoints = {.folder = "/ckpt",
                                                           .owner = 77,
                                                           .is_ending = true};
 
+static void fill_tables(struct net_status *s)
+{
+    const struct net_table table = {.name = "ads",
+                                    .dim = 4,
+                                    .n_buckets = 4,
+                                    .max_rows = 1000,
+                                    .step_rows = 100,
+                                    .optimizer = TABLE_RIG_SGD};
+    assert_int_equal(tables_add(s->chunks, &table, 1), ST_OK);
+    s->n_tables = 1;
+    s->tables = calloc(2, sizeof *s->tables);
+    *s->tables = (struct net_status_table){2, 101, 102, 103, 104, 105, 3, 106};
+}
+
 /* Fills a status in which all numbers differ. */
 static void fill(struct net_status *s, int with_model)
 {
@@ -77,6 +94,7 @@ static void fill(struct net_status *s, int with_model)
     s->best = (struct net_best){25, 0.5, 0.75};
     optim_defaults(OPTIM_ADAM, &s->job.optim);
     assert_int_equal(chunks_create(params, 2, 4096, &s->chunks), ST_OK);
+    fill_tables(s);
     s->model = with_model ? strdup(model_text) : NULL;
     s->members = calloc(N_MEMBERS, sizeof *s->members);
     s->servers = calloc(N_SERVERS, sizeof *s->servers);
@@ -147,6 +165,9 @@ static void same_lists(const struct net_status *a, const struct net_status *b)
                     s->up_ms == t->up_ms);
         assert_string_equal(s->address, t->address);
     }
+    assert_int_equal(a->n_tables, b->n_tables);
+    for (int i = 0; i < a->n_tables; i++)
+        assert_memory_equal(&a->tables[i], &b->tables[i], sizeof a->tables[i]);
 }
 
 static void same(const struct net_status *a, const struct net_status *b)
@@ -400,6 +421,9 @@ static void invalid_statuses_are_refused(void **state)
     REFUSED(servers[0].n_chunks, -1);
     REFUSED(servers[1].heard_ms, -2);
     REFUSED(servers[1].up_ms, -2);
+    REFUSED(n_tables, 2); /* the job has one */
+    REFUSED(tables[0].n_buckets, -1);
+    REFUSED(tables[0].hottest, TABLES_MAX_BUCKETS);
 }
 
 /* Returns true if a job is accepted whose model text has this length. */

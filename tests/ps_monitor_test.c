@@ -1,6 +1,8 @@
 /* tests/ps_monitor_test.c - a server's pages about a job, made from given pulses and a given
  * status, without a service. */
 #include "base/clock.h"
+#include "net/wire/table_status.h"
+#include "net/wire/tables.h"
 #include "ps/monitor/monitor_impl.h"
 #include "tests/check.h"
 #include <math.h>
@@ -130,6 +132,38 @@ static void lost_worker_stays_on_the_pages(void **state)
     assert_false(has_text(&m, monitor_metrics, gone));
 }
 
+/* The pages have this server's part of each table. */
+static void tables_are_on_the_pages(void **state)
+{
+    static struct ps_monitor m;
+    struct net_status_table t[] = {{.n_buckets = 2,
+                                    .rows = 30,
+                                    .pending = 4,
+                                    .bytes = 5000,
+                                    .removed = 6,
+                                    .keys = 80,
+                                    .hottest = 1,
+                                    .hottest_keys = 60}};
+    struct net_table tables[] = {{.name = "ads"}};
+    struct chunks chunks = {.n_tables = 1, .tables = tables};
+    begin(&m);
+    assert_false(has_text(&m, monitor_metrics, "weir_ps_table"));
+    assert_true(has_text(&m, monitor_json, "\"tables\":[]"));
+    m.status.chunks = &chunks;
+    m.status.tables = t;
+    m.status.n_tables = 1;
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_rows{table=\"ads\"} 30\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_pending_keys{table=\"ads\"} 4\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_bytes{table=\"ads\"} 5000\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_removed_total{table=\"ads\"} 6\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_keys_total{table=\"ads\"} 80\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_table_imbalance{table=\"ads\"} 1.5\n"));
+    assert_true(has_text(&m, monitor_json,
+                         "\"tables\":[{\"name\":\"ads\",\"buckets\":2,\"rows\":30,\"pending\":4,"
+                         "\"bytes\":5000,\"removed\":6,\"keys\":80,\"hottest_bucket\":1,"
+                         "\"imbalance\":1.5}]"));
+}
+
 static void folder_may_have_any_name(void **state)
 {
     static struct ps_monitor m;
@@ -243,7 +277,8 @@ static void unsaved_steps_are_counted(void **state)
 int main(void)
 {
     return RUN_TESTS(server_without_chunks_is_ready, stalled_job_is_not_ready,
-                     folder_may_have_any_name, lost_worker_stays_on_the_pages,
-                     infinite_losses_are_reported, job_has_a_loss_while_one_worker_has,
-                     reports_of_strangers_are_ignored, unsaved_steps_are_counted);
+                     folder_may_have_any_name, tables_are_on_the_pages,
+                     lost_worker_stays_on_the_pages, infinite_losses_are_reported,
+                     job_has_a_loss_while_one_worker_has, reports_of_strangers_are_ignored,
+                     unsaved_steps_are_counted);
 }

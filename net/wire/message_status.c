@@ -1,6 +1,8 @@
 /* net/wire/message_status.c - see message.h: a job's status and commands, for weirctl and other
  * programs. The enums of status.h have the same numbers as those of weir.proto. */
 #include "net/wire/message_impl.h"
+#include "net/wire/table_status.h"
+#include "net/wire/tables.h"
 #include <stdlib.h>
 
 /* Writes padding, by which a client measures the speed of its connection. */
@@ -76,6 +78,21 @@ static const struct message_type checkpoints_type = {
     MESSAGE_TYPE(OF, status_reply__checkpoints, checkpoints_rows)};
 #undef OF
 
+static const char no_table[] = "the figures of a table are not valid";
+#define OF Weir__V1__TableStatus, struct net_status_table
+static const struct message_row table_rows[] = {
+    NUMBER(OF, buckets, n_buckets, 0, TABLES_MAX_BUCKETS, no_table),
+    ANY(OF, rows, rows),
+    ANY(OF, pending, pending),
+    ANY(OF, bytes, bytes),
+    ANY(OF, removed, removed),
+    ANY(OF, keys, keys),
+    NUMBER(OF, hottest, hottest, 0, TABLES_MAX_BUCKETS - 1, no_table),
+    ANY(OF, hottest_keys, hottest_keys),
+};
+static const struct message_type table_type = {MESSAGE_TYPE(OF, table_status, table_rows)};
+#undef OF
+
 static const char *problem(const void *message)
 {
     const Weir__V1__StatusReply *wire = message;
@@ -92,10 +109,12 @@ static enum status read_job(const void *message, void *plain, char *why)
     else if (wire->checkpoints->next_ms > INT64_MAX)
         s->checkpoints.next_ms = -1;
     if (!wire->job)
-        return ST_OK;
+        return wire->n_tables == 0 ? ST_OK : message_invalid(why, no_table);
     TRY(message_job_read(wire->job, &s->job, &s->chunks, why));
     if (s->job.n_workers < 1)
         TRY(message_invalid(why, "the job has no workers"));
+    if (s->n_tables > 0 && s->n_tables != s->chunks->n_tables)
+        TRY(message_invalid(why, no_table));
     st = message_job_read_model(wire->job, &s->model, &s->hidden_units, why);
 done:
     return st;
@@ -146,6 +165,7 @@ static const struct message_row rows[] = {
     PART(OF, checkpoints, checkpoints, &checkpoints_type),
     LIST(OF, member, n_members, members, &member_type, 0, 2 * JOB_MAX_WORKERS, no_list),
     LIST(OF, servers, n_servers, servers, &server_type, 0, HOSTS_MAX, no_list),
+    LIST(OF, tables, n_tables, tables, &table_type, 0, TABLES_MAX, no_table),
 };
 const struct message_type message_status = {MESSAGE_TYPE(OF, status_reply, rows),
                                             .problem = problem, .read = read_job,

@@ -8,5 +8,6 @@ void net_status_free(struct net_status *s)
     free(s->model);
     free(s->members);
     free(s->servers);
+    free(s->tables);
     *s = (struct net_status){.chunks = NULL};
 }

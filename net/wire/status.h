@@ -99,9 +99,10 @@ struct net_status {
     char *model;                         /* JSON text; NULL: not requested, or not known */
     char model_name[STATUS_MODEL_BYTES]; /* name in that text; empty: not known */
     int hidden_units;
-    int n_members, n_servers;
+    int n_members, n_servers, n_tables;
     struct net_status_member *members; /* members by rank, then joiners */
     struct net_status_server *servers;
+    struct net_status_table *tables; /* parts of the server that answers (table_status.h) */
     struct net_status_checkpoints checkpoints;
     struct net_best best;               /* best step, whose checkpoint is kept; only from ps 0 */
     char change[CONTROL_TEXT_BYTES];    /* change in progress; empty: none */

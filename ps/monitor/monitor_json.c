@@ -4,6 +4,8 @@
 #include "base/term.h"
 #include "base/utf8.h"
 #include "http/metrics.h"
+#include "net/wire/table_status.h"
+#include "net/wire/tables.h"
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -94,6 +96,23 @@ static json_t *servers_json(const struct net_status *s)
     return list;
 }
 
+/* Returns this server's part of each table. */
+static json_t *tables_json(const struct net_status *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && i < s->n_tables; i++) {
+        const struct net_status_table *t = &s->tables[i];
+        list = append_item(list, json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:f}", "name",
+                                           s->chunks->tables[i].name, "buckets", t->n_buckets,
+                                           "rows", (json_int_t)t->rows, "pending",
+                                           (json_int_t)t->pending, "bytes", (json_int_t)t->bytes,
+                                           "removed", (json_int_t)t->removed, "keys",
+                                           (json_int_t)t->keys, "hottest_bucket", t->hottest,
+                                           "imbalance", net_status_table_imbalance(t)));
+    }
+    return list;
+}
+
 static json_t *data_json(const struct job_data *d)
 {
     if (!d->n_train)
@@ -180,7 +199,7 @@ static json_t *make_document(struct ps_monitor *m)
     return json_pack(
         "{s:s, s:i, s:s, s:s, s:o, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:I, "
         "s:I, "
-        "s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "version", WEIR_VERSION, "task", m->cfg.task, "generation", generation, "state",
         net_status_state(s), "waiting", waiting_json(s), "change", make_text(s->change), "ready",
         ready, "why_not_ready", make_text(why), "up_s",
@@ -191,8 +210,9 @@ static json_t *make_document(struct ps_monitor *m)
         integer_or_null(none_since ? none_since : -1), "best", best_json(s), "received_bytes",
         (json_int_t)m->stats.received_bytes, "sent_bytes", (json_int_t)m->stats.sent_bytes,
         "memory_bytes", (json_int_t)metrics_resident_bytes(), "job", job_json(s), "members",
-        members_json(m), "servers", servers_json(s), "checkpoints", checkpoints_json(m), "history",
-        history_json(&m->history), "reports", m->cfg.task == 0 ? json_true() : json_false());
+        members_json(m), "servers", servers_json(s), "tables", tables_json(s), "checkpoints",
+        checkpoints_json(m), "history", history_json(&m->history), "reports",
+        m->cfg.task == 0 ? json_true() : json_false());
 }
 
 int monitor_json(void *ctx, FILE *f)

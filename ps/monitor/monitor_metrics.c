@@ -1,6 +1,8 @@
 /* ps/monitor/monitor_metrics.c - see monitor_impl.h: a server's metrics. Unknown figures are left
  * out. docs/reference/metrics.md lists all metrics. */
 #include "http/metrics.h"
+#include "net/wire/table_status.h"
+#include "net/wire/tables.h"
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
 #include <math.h>
@@ -212,6 +214,60 @@ static void write_servers(FILE *f, const struct net_status *s)
     }
 }
 
+static double table_rows(const struct net_status_table *t)
+{
+    return (double)t->rows;
+}
+
+static double table_pending(const struct net_status_table *t)
+{
+    return (double)t->pending;
+}
+
+static double table_bytes(const struct net_status_table *t)
+{
+    return (double)t->bytes;
+}
+
+static double table_removed(const struct net_status_table *t)
+{
+    return (double)t->removed;
+}
+
+static double table_keys(const struct net_status_table *t)
+{
+    return (double)t->keys;
+}
+
+static const struct table_family {
+    const char *name, *type, *help;
+    double (*value)(const struct net_status_table *t);
+} table_families[] = {
+    {"weir_ps_table_rows", "gauge", "Rows that this server has.", table_rows},
+    {"weir_ps_table_pending_keys", "gauge", "Keys that have no row yet (admit_after).",
+     table_pending},
+    {"weir_ps_table_bytes", "gauge", "Memory of the rows that this server has.", table_bytes},
+    {"weir_ps_table_removed_total", "counter",
+     "Rows that were evicted, or freed after they had expired.", table_removed},
+    {"weir_ps_table_keys_total", "counter", "Keys in the requests to this server.", table_keys},
+    {"weir_ps_table_imbalance", "gauge",
+     "Keys of the bucket with the most of them, divided by the average of this server's buckets.",
+     net_status_table_imbalance},
+};
+
+/* Writes this server's part of each table. */
+static void write_tables(FILE *f, const struct net_status *s)
+{
+    for (size_t k = 0; k < sizeof table_families / sizeof *table_families && s->n_tables > 0; k++) {
+        const struct table_family *family = &table_families[k];
+        metrics_family(f, family->name, family->type, family->help);
+        for (int i = 0; i < s->n_tables; i++) {
+            const char *const labels[] = {"table", s->chunks->tables[i].name, NULL};
+            metrics_value(f, family->name, labels, family->value(&s->tables[i]));
+        }
+    }
+}
+
 static void write_checkpoints(FILE *f, const struct ps_monitor *m)
 {
     const struct net_status_checkpoints *c = &m->status.checkpoints;
@@ -256,6 +312,7 @@ int monitor_metrics(void *ctx, FILE *f)
     write_members(f, &m->status);
     write_workers(f, m);
     write_servers(f, &m->status);
+    write_tables(f, &m->status);
     write_checkpoints(f, m);
     return 200;
 }

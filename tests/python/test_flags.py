@@ -126,8 +126,8 @@ class Flags(unittest.TestCase):
                                 read(harness.source("flags/table.inc")), re.MULTILINE)
                 self.assertEqual(row.group(1) != "STRING", "--%s: '?' is " % flag in errors, flag)
 
-    COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker",
-                "drain", "stop", "add")
+    COMMANDS = ("status", "members", "servers", "who-is-late", "tables", "checkpoint",
+                "remove-worker", "drain", "stop", "add")
 
     def test_names_of_other_trainers_lead_to_flags(self):
         """Each row of the table names a flag of the worker, or explains that none is needed. No

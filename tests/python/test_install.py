@@ -71,6 +71,7 @@ class Install(harness.Test):
                          sorted(m for m in models if m.endswith(".json")))
         for file in ("share/weir/scripts/get_mnist", "share/weir/scripts/get_cifar10",
                      "share/weir/weir.proto", "share/weir/evaluation.proto",
+                     "share/weir/table_status.proto",
                      "include/weir.h", "include/weir_tables.h",
                      "share/weir/examples/own_trainer.c",
                      "share/weir/examples/char_gpt_weir.py",

@@ -69,7 +69,8 @@ class Static(unittest.TestCase):
             self.assertEqual(done.returncode, 0, check + ": " + done.stdout)
 
     def test_faults_found(self):
-        self.copy("base/", "net/wire/weir.proto", "net/wire/evaluation.proto", "scripts/",
+        self.copy("base/", "net/wire/weir.proto", "net/wire/evaluation.proto",
+                  "net/wire/table_status.proto", "scripts/",
                   ".clang-format", ".shellcheckrc", "ruff.toml")
         os.symlink(harness.source("build-ruff"), os.path.join(self.tree, "build-ruff"))
         for check, (path, text) in FAULTS.items():
@@ -157,7 +158,8 @@ class Static(unittest.TestCase):
 
     def test_headers_of_cuda_skipped_without_cuda(self):
         """A header that needs CUDA's is skipped by name; a header that lacks another one is not."""
-        self.copy("net/wire/weir.proto", "net/wire/evaluation.proto", "scripts/")
+        self.copy("net/wire/weir.proto", "net/wire/evaluation.proto",
+                  "net/wire/table_status.proto", "scripts/")
         include = harness.check_output(["gcc", "-print-file-name=include"]).strip()
         folders = (include, "/usr/include/%s-linux-gnu" % os.uname().machine, "/usr/include")
         self.write("#!/bin/sh\nexec /usr/bin/gcc -nostdinc %s \"$@\"\n" %

@@ -284,8 +284,9 @@ class Errors(Weirctl):
         hosts = ["127.0.0.1:1"]
         for words, text in ((["--json"], "a command is missing: status, members, "),
                             (["frobnicate"], "'frobnicate' is not a command; the commands are "
-                             "status, members, servers, who-is-late, checkpoint, remove-worker "
-                             "INDEX, drain INDEX, stop, add worker, add ps HOST:PORT"),
+                             "status, members, servers, who-is-late, tables, checkpoint, "
+                             "remove-worker INDEX, drain INDEX, stop, add worker, add ps "
+                             "HOST:PORT"),
                             (["status", "now"], "status needs no operand; remove 'now'"),
                             (["stop", "0", "1"], "stop needs no operand; remove '0'"),
                             (["remove-worker"], "remove-worker: INDEX is missing: the worker's "

@@ -2,6 +2,7 @@
 follow from the gradients, and a repeated contribution counts once. Members whose jobs have other
 tables, or settings that tables cannot have, are refused with a sentence."""
 # label: cluster sanitize
+import json
 import struct
 import unittest
 
@@ -10,6 +11,14 @@ from test_wire import Client, Stream
 
 DIM, RATE = 4, 0.25
 DENSE, BUCKET = 0, 1  # chunks: one of the parameter, one of the table's only bucket
+
+
+def mix(key):
+    """Returns rng_mix(key) of base/rng.h."""
+    x = (key + 0x9e3779b97f4a7c15) % 2**64
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+    x = (x ^ x >> 27) * 0x94d049bb133111eb % 2**64
+    return x ^ x >> 31
 
 
 def push(gradients, reads):
@@ -71,6 +80,37 @@ class WireTables(Client):
         self.stub.Leave(self.pb.LeaveRequest(member=0, incarnation=7, done=True),
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
+
+    def test_weirctl_shows_the_part_of_each_server(self):
+        """Two servers have one bucket each; one bucket has more keys in its requests."""
+        server_job = self.job(n_workers=1, n_ps=2)
+        servers = [server_job.start_ps(k) for k in range(2)]
+        job = self.pb_job()
+        job.tables[0].buckets = 2
+        stubs = [self.connect(a) for a in server_job.ps_hosts]
+        reply = self.join_as(stubs[0], job)
+        self.join_as(stubs[1], job, generation=reply.generation, ps0=reply.ps0)
+        self.assertNotEqual(reply.server[BUCKET], reply.server[BUCKET + 1])
+        keys = [k for k in range(40) if mix(k) % 2 == 0]
+        streams = [self.open_stream(s, generation=reply.generation, member=0, incarnation=7)
+                   for s in stubs]
+        stream = streams[reply.server[BUCKET]]
+        ones = [1.0] * DIM
+        answer = stream.ask("PUSH", BUCKET, 0, **push({k: ones for k in keys}, keys[:3]))
+        self.rows(answer, "APPLIED", 1, [[-RATE] * DIM] * 3)
+        shown = json.loads(server_job.ctl("tables", "--json"))["tables"]
+        self.assertEqual([(t["name"], t["dim"], t["buckets"]) for t in shown], [("ads", DIM, 2)])
+        parts = {p["server"]: p for p in shown[0]["servers"]}
+        full = parts[reply.server[BUCKET]]
+        self.assertEqual((full["buckets"], full["rows"], full["keys"], full["hottest_bucket"]),
+                         (1, len(keys), len(keys) + 3, 0))
+        self.assertEqual(parts[reply.server[BUCKET + 1]]["rows"], 0)
+        self.assertRegex(server_job.ctl("tables"), r"(?m)^ads +%d +1 +%d +0 " % (
+            reply.server[BUCKET], len(keys)))
+        self.assertIn("1 table in 2 buckets", server_job.ctl("status"))
+        for s in streams:
+            s.cancel()
+        self.kill(*servers)
 
     def test_unsorted_keys_are_refused(self):
         self.open()
