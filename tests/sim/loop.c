@@ -1,6 +1,8 @@
-/* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that events
- * of equal times occur in every order. Events from `horizon` on, mostly deadlines, wait in a list
- * without an order until the heap is empty. The next run uses the blocks of memory again. */
+/* tests/sim/loop.c - see sim.h: a list of {time, tie, event}, the last event first. Ties are
+ * random, so that events of equal times occur in every order. Events from `horizon` on, mostly
+ * deadlines, wait in a list without an order until the other list is empty. So that list is short,
+ * about 18 events, and a new event moves only the few that occur earlier. The next run uses the
+ * blocks of memory again. */
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
 #include <stdarg.h>
@@ -15,8 +17,8 @@ struct entry {
     unsigned __int128 key;
     struct sim_event *event;
 };
-static struct entry *heap, *late;
-static int n_heap, heap_room, n_late, late_room;
+static struct entry *near, *late;
+static int n_near, near_room, n_late, late_room;
 static int64_t horizon;
 
 enum { NEAR_MS = 1500 }; /* time from the first event to the horizon */
@@ -62,7 +64,7 @@ void *sim_copy(const void *from, size_t bytes)
 
 void sim_loop_reset(void)
 {
-    n_heap = n_late = 0;
+    n_near = n_late = 0;
     horizon = 0;
     n_used = 0;
     unused = unused_end = NULL;
@@ -94,44 +96,16 @@ static void push(int64_t at, uint64_t tie, struct sim_event *event)
         late[n_late++] = (struct entry){key, event};
         return;
     }
-    heap = grow(heap, n_heap, &heap_room);
-    int i = n_heap++;
-    for (; i > 0 && key < heap[(i - 1) / 4].key; i = (i - 1) / 4)
-        heap[i] = heap[(i - 1) / 4];
-    heap[i].key = key;
-    heap[i].event = event;
+    near = grow(near, n_near, &near_room);
+    int i = n_near++;
+    for (; i > 0 && near[i - 1].key < key; i--)
+        near[i] = near[i - 1];
+    near[i].key = key;
+    near[i].event = event;
 }
 
-/* Returns the least of up to four children, of which k is the first. */
-static int least_of(int k)
-{
-    if (k + 3 < n_heap) {
-        int a = k + (heap[k + 1].key < heap[k].key);
-        int b = k + 2 + (heap[k + 3].key < heap[k + 2].key);
-        return heap[b].key < heap[a].key ? b : a;
-    }
-    int least = k;
-    for (int i = k + 1; i < n_heap; i++)
-        least = heap[i].key < heap[least].key ? i : least;
-    return least;
-}
-
-static struct entry pop(void)
-{
-    struct entry top = heap[0], e = heap[--n_heap];
-    int i = 0;
-    while (4 * i + 1 < n_heap) {
-        int least = least_of(4 * i + 1);
-        if (heap[least].key >= e.key)
-            break;
-        heap[i] = heap[least];
-        i = least;
-    }
-    heap[i] = e;
-    return top;
-}
-
-/* Moves the horizon, and moves the events before the new horizon to the heap, which is empty. */
+/* Moves the horizon, and moves the events before the new horizon to the list `near`, which is
+ * empty. */
 static void pass_horizon(void)
 {
     int64_t first = INT64_MAX;
@@ -161,11 +135,11 @@ struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node)
 
 struct sim_event *sim_next(void)
 {
-    if (n_heap == 0 && n_late > 0)
+    if (n_near == 0 && n_late > 0)
         pass_horizon();
-    if (n_heap == 0)
+    if (n_near == 0)
         return NULL;
-    struct entry e = pop();
+    struct entry e = near[--n_near];
     sim.now = time_of(e);
     sim.n_events++;
     sim_digest((uint64_t)sim.now ^ (uint64_t)e.event->kind << 56 ^

@@ -1,4 +1,4 @@
-/* tests/sim/sim.h - the world of one run, `sim`: virtual time, events in a heap (equal times in
+/* tests/sim/sim.h - the world of one run, `sim`: virtual time, events in a list (equal times in
  * random order), memory that lasts as long as the run, nodes (processes), the story.
  * Owns: the memory of a run. Threads: one. Errors: sim_fail ends the run. */
 #ifndef TESTS_SIM_SIM_H
@@ -76,7 +76,7 @@ static inline bool sim_is_server(int node)
     return node < SIM_SERVERS;
 }
 
-/* Empties the heap of events, and frees the memory of the run before (loop.c). */
+/* Drops all events, and frees the memory of the run before (loop.c). */
 void sim_loop_reset(void);
 void *sim_alloc(size_t bytes);                  /* returns zeroed memory, which lasts for the run */
 void *sim_alloc_list(size_t bytes);             /* returns such memory, but does not clear it */
