@@ -66,16 +66,21 @@ __attribute__((noinline, noreturn)) static void jump_to(jump_place to)
     __builtin_longjmp(to, 1);
 }
 
-/* Jumps from the running fiber to the world; is_last: the fiber never continues. */
+/* Jumps from the running fiber to the world; is_last: the fiber never continues. A macro, because
+ * the processor does not predict where a function returns to after a switch of stacks. */
+#define TO_WORLD(is_last)                                                                          \
+    do {                                                                                           \
+        void *save_ = NULL;                                                                        \
+        if (__sanitizer_start_switch_fiber)                                                        \
+            __sanitizer_start_switch_fiber((is_last) ? NULL : &save_, world_bottom, world_bytes);  \
+        if (__builtin_setjmp(stacks[running->index].jump) == 0)                                    \
+            jump_to(world);                                                                        \
+        finish_switch(save_, &world_bottom, &world_bytes);                                         \
+    } while (0)
+
 __attribute__((noinline)) static void to_world(bool is_last)
 {
-    struct fiber *f = running;
-    void *save = NULL;
-    if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(is_last ? NULL : &save, world_bottom, world_bytes);
-    if (__builtin_setjmp(stacks[f->index].jump) == 0)
-        jump_to(world);
-    finish_switch(save, &world_bottom, &world_bytes);
+    TO_WORLD(is_last);
 }
 
 static void main_of_fiber(void)
@@ -101,27 +106,23 @@ static void begin_stack(struct stack *s)
     setcontext(&context);
 }
 
-/* Jumps to the fiber `running`; returns when it jumps back. */
-__attribute__((noinline)) static void enter_fiber(void)
+/* Jumps to the fiber, and returns when it jumps back. */
+__attribute__((noinline)) static void run_fiber(struct fiber *f)
 {
-    struct stack *s = &stacks[running->index];
-    if (__builtin_setjmp(world) != 0)
-        return;
-    if (s->has_begun)
-        jump_to(s->jump);
-    begin_stack(s);
-}
-
-static void run_fiber(struct fiber *f)
-{
+    struct stack *s = &stacks[f->index];
     running = f;
     if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(&world_save, stacks[f->index].bytes, STACK_BYTES);
-    enter_fiber();
+        __sanitizer_start_switch_fiber(&world_save, s->bytes, STACK_BYTES);
+    if (__builtin_setjmp(world) == 0) {
+        if (s->has_begun)
+            jump_to(s->jump);
+        begin_stack(s);
+    }
     finish_switch(world_save, NULL, NULL);
+    struct fiber *ran = running;
     running = NULL;
-    if (f->is_done)
-        fiber_wake(f);
+    if (ran->is_done)
+        fiber_wake(ran);
     if (sim.check) /* a check failed in the fiber */
         longjmp(sim.leave, 1);
 }
@@ -194,20 +195,26 @@ static unsigned __int128 *waiting_for(const void *on)
     return &waiting[(uintptr_t)on / 16 % WAIT_SLOTS];
 }
 
-bool fiber_wait(const void *on, int64_t until_ns)
+/* Waits in a fiber of a dying node: it may wait for the end of another fiber. */
+static bool wait_hurried(void)
+{
+    to_world(false);
+    return ++running->n_hurried < MANY_HURRIED;
+}
+
+__attribute__((noinline)) bool fiber_wait(const void *on, int64_t until_ns)
 {
     struct fiber *f = running;
-    if (f->hurries) { /* the fiber may wait for the end of another fiber */
-        to_world(false);
-        return ++f->n_hurried < MANY_HURRIED;
-    }
+    if (f->hurries)
+        return wait_hurried();
     waits_on[f->index] = on;
     *waiting_for(on) |= (unsigned __int128)1 << f->index;
     f->is_posted = false;
     f->number = next_number(f);
     if (until_ns != INT64_MAX)
         sim_timer(f->node, until_ns > sim.now ? until_ns - sim.now : 0, TIMER_FIBER, f->number);
-    to_world(false);
+    TO_WORLD(false);
+    f = running;
     waits_on[f->index] = NULL;
     *waiting_for(on) &= ~((unsigned __int128)1 << f->index);
     f->number = 0;
