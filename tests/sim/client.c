@@ -60,6 +60,12 @@ struct message {
     } borrowed[FRAME_MESSAGES];
 };
 
+/* Returns an empty message without memory for pieces to send. */
+static struct message *make_message(void)
+{
+    return sim_alloc(offsetof(struct message, pieces));
+}
+
 static struct {
     struct grpc_call *calls;
     struct completion *first, **end; /* completions whose events are posted */
@@ -160,9 +166,8 @@ void client_die(int node)
 
 static enum sim_call_kind kind_of(const char *method)
 {
-    return strstr(method, "Join")    ? CALL_JOIN
-           : strstr(method, "Leave") ? CALL_LEAVE
-                                     : CALL_EXCHANGE;
+    const char *name = strrchr(method, '/') + 1;
+    return *name == 'J' ? CALL_JOIN : *name == 'L' ? CALL_LEAVE : CALL_EXCHANGE;
 }
 
 /* --wrap: net/rpc/channel.h. */
@@ -186,7 +191,7 @@ enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
 grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
                                    const char *method, int64_t deadline_ms)
 {
-    struct grpc_call *call = sim_alloc(sizeof *call);
+    struct grpc_call *call = sim_alloc_list(sizeof *call);
     renew(sim.running);
     while (nodes[sim.running].calls && nodes[sim.running].calls->is_over)
         nodes[sim.running].calls = nodes[sim.running].calls->next;
@@ -220,10 +225,11 @@ enum status __wrap_message_unpack(const struct message_type *type, const uint8_t
 void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
                              grpc_op ops[UNARY_BATCH_OPS])
 {
-    struct message *m = sim_alloc(sizeof *m);
+    struct message *m = make_message();
     memcpy(&m->request, data, sizeof m->request);
-    *b = (struct unary_batch){.outgoing = (grpc_byte_buffer *)m, .code = GRPC_STATUS_INTERNAL};
-    memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
+    b->outgoing = (grpc_byte_buffer *)m;
+    b->incoming = NULL;
+    b->code = GRPC_STATUS_INTERNAL;
     ops[1].data.send_message.send_message = b->outgoing;
     ops[4].data.recv_message.recv_message = &b->incoming;
     ops[5].data.recv_status_on_client.status = &b->code;
@@ -487,7 +493,7 @@ void client_reply(int node, struct sim_call *c)
                   : c->st == ST_DEADLINE ? GRPC_STATUS_DEADLINE_EXCEEDED
                                          : GRPC_STATUS_UNAVAILABLE;
     if (c->st == ST_OK && c->reply) {
-        struct message *m = sim_alloc(sizeof *m);
+        struct message *m = make_message();
         m->reply = c->reply;
         *call->incoming = (grpc_byte_buffer *)m;
     }
@@ -501,7 +507,7 @@ void client_message(int node, struct net_stream *s, struct sim_msg *piece)
     if (call->is_over)
         return;
     CHECK(op); /* the exchange always has a receive operation pending */
-    struct message *m = sim_alloc(sizeof *m);
+    struct message *m = make_message();
     m->piece = piece;
     *call->incoming = (grpc_byte_buffer *)m;
     call->receive = NULL;
