@@ -1,13 +1,14 @@
 /* tests/fuzz_libweir.c - libFuzzer target: calls functions of a libweir handle without servers.
  * Names, numbers, shapes and sizes out of bounds must be errors, and no step, push or sample may
- * read or write outside its memory. */
-#include "libweir/weir.h"
+ * read or write outside its memory. A job with tables ends at its first step, since it needs
+ * servers. */
+#include "libweir/weir_tables.h"
 #include "member/dataset_order.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ELEMS = 1 << 16, MOST_CALLS = 64 };
+enum { MOST_ELEMS = 1 << 16, MOST_CALLS = 64, MOST_KEYS = 16 };
 static const double TOO_MANY = 0x1p41; /* elements; smaller tensors would really be allocated */
 
 static struct {
@@ -80,6 +81,46 @@ static void describe(struct weir *w)
     weir_param_factors(w, byte() % 8 - 1, (double)byte() / 100 - 0.1, (double)byte() / 100 - 0.1);
 }
 
+static void add_table(struct weir *w)
+{
+    static const char *const names[] = {
+        "buckets",     "step_rows",       "optimizer",     "learning_rate", "momentum",
+        "beta1",       "epsilon",         "ftrl_beta",     "clip_value",    "lr_schedule",
+        "lr_decay",    "lr_warmup_steps", "lr_boundaries", "init",          "init_scale",
+        "admit_after", "evict_after",     "when_full"};
+    char name[24], value[24];
+    text(name, sizeof name);
+    weir_table(w, name, (int)number(), number());
+    for (int i = byte() % 4; i > 0; i--) {
+        text(name, sizeof name);
+        text(value, sizeof value);
+        size_t k = byte();
+        weir_table_set(w, byte() % 4 - 1, k < sizeof names / sizeof *names ? names[k] : name,
+                       value);
+    }
+}
+
+static void use_table(struct weir *w, float *rows)
+{
+    uint64_t keys[MOST_KEYS];
+    int table = byte() % 4 - 1;
+    int64_t n = number();
+    for (int i = 0; i < MOST_KEYS; i++)
+        keys[i] = weir_key(&i, byte() % 2 ? 0 : (int)sizeof i);
+    if (n > MOST_KEYS && n <= INT32_MAX)
+        return;
+    switch (byte() % 3) {
+    case 0:
+        weir_lookup(w, table, keys, n, rows, 0);
+        break;
+    case 1:
+        weir_next_keys(w, table, keys, n);
+        break;
+    default:
+        weir_push_rows(w, table, keys, n, byte() % 2 ? rows : NULL, byte());
+    }
+}
+
 /* Calls, rarely, a function after which most other calls return errors. */
 static void end(struct weir *w)
 {
@@ -108,7 +149,7 @@ static void use(struct weir *w, float *gradient)
     int param = byte() % 16 > 0 ? byte() % 8 - 1 : (int)number();
     double samples = byte() < 200 ? byte() % 4 : (double)number();
     int64_t items = number();
-    switch (byte() % 15) {
+    switch (byte() % 16) {
     case 0:
         weir_next(w, 0, &s);
         break;
@@ -146,6 +187,9 @@ static void use(struct weir *w, float *gradient)
     case 11:
         weir_step_rate(w, (double)byte() / 100 - 0.1);
         break;
+    case 12:
+        use_table(w, gradient);
+        break;
     default:
         end(w);
     }
@@ -165,6 +209,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tell(w);
     for (int i = byte() % 8; i > 0; i--)
         describe(w);
+    for (int i = byte() % 16 == 1 ? byte() % 4 : 0; i > 0; i--)
+        add_table(w);
     struct weir_step s;
     weir_next(w, 1000, &s);
     for (int i = 0; i < MOST_CALLS && input.n > 0; i++)
