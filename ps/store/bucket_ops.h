@@ -2,8 +2,10 @@
  * last contribution of a step merges all of them in rank order (ps/rows/merge.h); in other modes
  * each contribution makes a version by itself. In lockstep the store's threads merge long
  * contributions, those of several buckets in parallel. This header belongs to chunk_state.h, and is
- * private to this folder. The caller holds the chunk's lock. Owns:    nothing. Errors:  the reason
- * is in *answer, which is then a refusal; the bucket has not changed. */
+ * private to this folder.
+ * Owns:    nothing.
+ * Threads: the caller holds the chunk's lock, unless a comment states otherwise.
+ * Errors:  the reason is in *answer, which is then a refusal; the bucket has not changed. */
 #ifndef PS_STORE_BUCKET_OPS_H
 #define PS_STORE_BUCKET_OPS_H
 #include "ps/store/chunk_state.h"
