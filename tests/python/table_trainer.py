@@ -1,11 +1,11 @@
 """A member of a job with a table, and a plain program that computes the same rows alone.
 
-    table_trainer.py [--SETTING=VALUE ...] [GATE]
+    table_trainer.py [--SETTING=VALUE ...] [[STEP=]GATE ...]
 
 Each sample has three words of a small vocabulary; a step moves the rows of its words towards values
-that depend on the sample. The program prints each step, and at the end a digest of all rows. If it
-has a GATE, it waits at step 20 until that file can be read. All numbers are float32, so the plain
-program rounds the result of each operation."""
+that depend on the sample. The program prints each step, and at the end a digest of all rows. When
+it first makes a STEP (20 if it is left out), it waits until the file GATE can be read. All numbers
+are float32, so the plain program rounds the result of each operation."""
 import array
 import hashlib
 import math
@@ -17,7 +17,7 @@ import weir
 N_SAMPLES, N_WORDS, DIM, BATCH, STEPS, BUCKETS = 400, 150, 4, 8, 40, 8
 RATE, EPSILON, SEED = 0.125, 2.0 ** -20, 5
 MASK = 2 ** 64 - 1
-GATED = 20  # the step at which a gate holds the program
+GATED = 20  # the step at which a gate without a step holds the program
 
 
 def key_of(word):
@@ -115,7 +115,7 @@ def push(m, table, rows, samples):
     m.push_rows(table, keys_of(samples), gradients, samples=BATCH)
 
 
-def train(m, settings, gate):
+def train(m, settings, gates):
     bias = m.param("bias", (3,))
     table = m.table("words", DIM, 1000, optimizer="adagrad", learning_rate=RATE, epsilon=EPSILON,
                     init_scale=0.5, **settings)
@@ -129,20 +129,20 @@ def train(m, settings, gate):
             push(m, table, rows.cast("B").cast("f"), samples)
             m.push(bias, array.array("f", [1, 2, samples[0]]), samples=BATCH)
         print("step", step.step, flush=True)
-        if gate and step.step == GATED:
-            with open(gate, encoding="ascii") as f:
+        if step.step in gates:
+            with open(gates.pop(step.step), encoding="ascii") as f:
                 f.read()
-            gate = None  # the step may be made again
     rows = m.lookup(table, array.array("Q", [key_of(w) for w in range(N_WORDS)]))
     print("rows", digest(rows.cast("B").cast("f")))
     print(m.result)
 
 
 def main():
-    settings, gate = weir.flags()
+    settings, gates = weir.flags()
+    gates = [gate.rpartition("=") for gate in gates]
     own = {"buckets": BUCKETS, "step_rows": 64}
     with weir.Member(train_steps=STEPS, batch_size=BATCH, seed=SEED, **settings) as m:
-        train(m, own, gate[0] if gate else None)
+        train(m, own, {int(step or GATED): path for step, _, path in gates})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Jobs with a sparse table whose servers and members change: servers join and leave, and processes
+are killed. The rows end with the bits of a plain program, and a checkpoint is restored by another
+number of servers."""
+# label: cluster
+import os
+import re
+import sys
+import unittest
+
+import harness
+
+harness.use_package()
+import table_trainer  # noqa: E402
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
+class Changes(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.hosts = ["%s:%d" % (harness.LOOPBACK, port) for port in harness.free_ports(3)]
+        self.flags = "--checkpoint_dir=" + self.new_folder("checkpoints"), "--save_steps=8"
+        self.servers, self.members = {}, {}
+
+    def start_servers(self, n):
+        for i in range(n):
+            self.start_server(i, n)
+
+    def start_server(self, i, n):
+        self.servers[i] = self.start("ps:%d" % i, [
+            harness.program("ps"), "--ps_hosts=" + ",".join(self.hosts[:n]), "--job_name=ps",
+            "--task_index=%d" % i, *self.flags], ready=True)
+        self.servers[i].wait_ready()
+
+    def join_server(self):
+        """Starts a server that joins the job; returns it."""
+        ps = self.start("ps:join", [
+            harness.program("ps"), "--join", "--ps_hosts=" + self.hosts[0],
+            "--address=%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]), *self.flags],
+            ready=True)
+        ps.wait_ready()
+        return ps
+
+    def leave(self, i):
+        self.start("leave", [harness.program("ps"), "--leave=%d" % i,
+                             "--ps_hosts=" + self.hosts[0]]).wait(30)
+
+    def start_members(self, n_ps, *steps):
+        for i in range(2):
+            self.start_member(i, n_ps, *steps)
+
+    def start_member(self, i, n_ps, *steps):
+        """steps: steps at which the member waits until open_gate is called."""
+        for step in steps:
+            if not os.path.exists(self.gate(step)):
+                os.mkfifo(self.gate(step))
+        self.members[i] = self.start("member:%d" % i, [
+            sys.executable, harness.source("tests/python/table_trainer.py"),
+            "--ps_hosts=" + ",".join(self.hosts[:n_ps]), "--n_workers=2", "--task_index=%d" % i,
+            *("%d=%s" % (step, self.gate(step)) for step in steps)], env=harness.package_env())
+
+    def gate(self, step):
+        return self.path("gate-%d" % step)
+
+    def await_gate(self, step):
+        self.members[1].wait_line("^step %d$" % step)
+
+    def open_gate(self, step):
+        with open(self.gate(step), "w", encoding="ascii"):
+            pass
+
+    def finish(self):
+        self.wait_all([*self.members.values(), *self.servers.values()])
+        want = table_trainer.plain(2)
+        for m in self.members.values():
+            self.assertEqual(re.findall("^rows (.*)", m.output(), re.M), [want])
+
+    def kill(self, *processes):
+        for p in processes:
+            p.kill()
+
+    def test_servers_join_and_leave(self):
+        """Buckets move to a server that joins, and from one that leaves. Between both, a member is
+        killed and returns."""
+        self.start_servers(2)
+        self.start_members(2, 10, 20, 30)
+        self.await_gate(10)
+        self.servers["join"] = self.join_server()
+        self.servers[0].wait_line(" elements in 1 chunk, 1 table in 8 buckets; 2 workers, sync")
+        self.servers[0].wait_line(r"joins at step \d+: .* chunks and 2 buckets move to it")
+        self.servers["join"].wait_line("chunks, with the optimizer's state .* received from")
+        self.open_gate(10)
+        self.await_gate(20)
+        self.kill(self.members[0])
+        self.start_member(0, 2)
+        self.open_gate(20)
+        self.await_gate(30)
+        self.leave(1)
+        self.servers.pop(1).wait(60, 0)
+        self.open_gate(30)
+        self.finish()
+
+    def test_another_number_of_servers_restores_the_rows(self):
+        """All processes are killed. The next servers, first three and then two, read the buckets
+        from the files of the servers before."""
+        self.start_servers(1)
+        self.start_members(1, 20)
+        self.await_gate(20)
+        self.servers[0].wait_line(r"checkpoint at step \d+: ")
+        self.kill(*self.members.values(), *self.servers.values())
+        self.start_servers(3)
+        self.start_members(3, 30)
+        self.servers[2].wait_line(r"resumes from step \d+, as generation 2[.]1")
+        self.await_gate(30)
+        self.servers[0].wait_line(r"checkpoint at step \d+: ")
+        self.kill(*self.members.values(), *self.servers.values())
+        self.servers = {}
+        self.start_servers(2)
+        self.start_members(2)
+        self.servers[1].wait_line(r"resumes from step \d+, as generation 3[.]1")
+        self.finish()
+
+    def test_killed_servers_between_changes(self):
+        """Servers are killed soon after buckets have moved to them or away from them."""
+        self.start_servers(2)
+        self.start_members(2, 10, 18, 26, 34)
+        self.await_gate(10)
+        joined = self.join_server()
+        self.servers[0].wait_line("generation 1[.]2 from step .* 2 workers, 3 servers")
+        self.open_gate(10)
+        self.await_gate(18)
+        self.kill(self.servers[1])  # ps 1 returns: all rows are those of the checkpoint again
+        self.start_server(1, 2)
+        self.open_gate(18)
+        self.await_gate(26)
+        self.leave(2)
+        joined.wait(60, 0)
+        self.open_gate(26)
+        self.await_gate(34)
+        self.kill(self.servers[0], self.members[0])
+        self.start_server(0, 2)
+        self.start_member(0, 2)
+        self.open_gate(34)
+        self.finish()
+
+
+harness.main(__name__)
