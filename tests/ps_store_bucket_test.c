@@ -118,6 +118,28 @@ static void test_later_process_of_a_member_receives_the_answer(void **state)
     bucket_rig_close(&r);
 }
 
+/* A push of an earlier step arrives late, from a stream that has broken. The answer that the member
+ * waits for has the rows of its later push. */
+static void test_late_push_of_an_earlier_step_names_no_rows(void **state)
+{
+    static struct rig_push late;
+    bucket_rig_open(&r, &plain);
+    make_step(1, 0, in_order);
+    late = pushes[0];
+    bucket_rig_fill_reads(&r, 1, 40, 3, &other);
+    fill(1, 1);
+    bucket_rig_expect(&r, 1, of_all, weights, ALL);
+    assert_int_equal(bucket_rig_push(&r, 1, 0, 1, &pushes[0], &reads[0]), PIECE_NONE);
+    assert_int_not_equal(bucket_rig_push(&r, 1, 0, 0, &late, &other), PIECE_REFUSED);
+    for (int m = 1; m < RIG_MEMBERS; m++)
+        assert_int_equal(bucket_rig_push(&r, 1, m, 1, &pushes[m], &reads[m]), PIECE_NONE);
+    for (int m = 0; m < RIG_MEMBERS; m++) {
+        assert_int_equal(r.got[m][1].kind, PIECE_APPLIED);
+        bucket_rig_check(&r, 1, m, 2, &reads[m]);
+    }
+    bucket_rig_close(&r);
+}
+
 static void test_last_two_versions_are_readable(void **state)
 {
     bucket_rig_open(&r, &plain);
@@ -387,8 +409,9 @@ int main(void)
     return RUN_TESTS(
         test_all_orders_of_arrival_lead_to_the_same_bits, test_first_request_needs_no_init,
         test_repeated_push_counts_once, test_later_process_of_a_member_receives_the_answer,
-        test_last_two_versions_are_readable, test_contribution_of_weight_0_only_reads,
-        test_empty_contribution_counts_in_the_mean, test_async_makes_a_version_of_each_contribution,
+        test_late_push_of_an_earlier_step_names_no_rows, test_last_two_versions_are_readable,
+        test_contribution_of_weight_0_only_reads, test_empty_contribution_counts_in_the_mean,
+        test_async_makes_a_version_of_each_contribution,
         test_ssp_answers_when_slower_members_are_near, test_factor_of_the_learning_rate,
         test_stop_ends_waits, test_last_version_is_held_back, test_admission_and_eviction,
         test_answers_in_shared_memory, test_threads_make_the_same_versions,

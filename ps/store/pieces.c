@@ -256,6 +256,16 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
     return first;
 }
 
+/* Returns true for a push of an earlier step than the push whose answer the same process waits for.
+ * Such a push arrives late, from a stream that has broken. The answer that its sender waits for has
+ * the rows of the later push. */
+static bool is_outdated(const struct chunk_state *c, const struct arrival *a)
+{
+    const struct waiter *w = &c->waiters[a->head->member];
+    return a->piece->kind == PIECE_PUSH && w->pusher == a->head->incarnation &&
+           (int64_t)a->piece->step < w->push_step;
+}
+
 /* Applies the piece to its chunk. Returns true if there is a new version. The caller holds the
  * chunk's lock. */
 static bool handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
@@ -266,7 +276,7 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
         answer_defer(c, a);
     else if (c->is_stopped)
         answer->kind = PIECE_REBASE;
-    else if (c->rows && !bucket_ops_take_reads(c, a, answer))
+    else if (c->rows && !is_outdated(c, a) && !bucket_ops_take_reads(c, a, answer))
         return false;
     else if (is_push)
         return handle_push(s, c, a, answer);
