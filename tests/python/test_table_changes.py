@@ -12,6 +12,7 @@ import harness
 
 harness.use_package()
 import table_trainer  # noqa: E402
+import weir.checkpoint  # noqa: E402
 
 
 @unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
@@ -19,7 +20,8 @@ class Changes(harness.Test):
     def setUp(self):
         super().setUp()
         self.hosts = ["%s:%d" % (harness.LOOPBACK, port) for port in harness.free_ports(3)]
-        self.flags = "--checkpoint_dir=" + self.new_folder("checkpoints"), "--save_steps=8"
+        self.folder = self.new_folder("checkpoints")
+        self.flags = "--checkpoint_dir=" + self.folder, "--save_steps=8"
         self.servers, self.members = {}, {}
 
     def start_servers(self, n):
@@ -78,6 +80,40 @@ class Changes(harness.Test):
     def kill(self, *processes):
         for p in processes:
             p.kill()
+
+    def rows_of_checkpoint(self):
+        """Returns the step of the newest checkpoint, and the digest of its rows."""
+        found = weir.checkpoint.read(self.folder)
+        table, rows = found.tables["words"], {}
+        for i, key in enumerate(table.keys):
+            rows[key] = [table.rows[i, d] for d in range(table_trainer.DIM)]
+        keys = [table_trainer.key_of(w) for w in range(table_trainer.N_WORDS)]
+        return found.step, table_trainer.digest(
+            [x for k in keys for x in rows.get(k) or table_trainer.first_row("words", k)])
+
+    def test_last_checkpoint_has_the_last_rows(self):
+        self.start_servers(3)
+        self.start_members(3)
+        self.finish()
+        self.assertEqual(self.rows_of_checkpoint(),
+                         (table_trainer.STEPS, table_trainer.plain(2)))
+
+    def test_stopped_job_ends_with_the_rows_of_its_step(self):
+        """An operator ends the job early."""
+        self.start_servers(2)
+        self.start_members(2, 20)
+        self.await_gate(20)
+        self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + self.hosts[0],
+                               "stop"]).wait(30)
+        self.servers[0].wait_line("the job is stopped, as requested: it ends at step")
+        self.open_gate(20)
+        self.wait_all([*self.members.values(), *self.servers.values()])
+        step, digest = self.rows_of_checkpoint()
+        self.assertIn(step, range(19, table_trainer.STEPS))
+        want = table_trainer.plain(2, step)
+        self.assertEqual(digest, want)
+        for m in self.members.values():
+            self.assertEqual(re.findall("^rows (.*)", m.output(), re.M), [want])
 
     def test_servers_join_and_leave(self):
         """Buckets move to a server that joins, and from one that leaves. Between both, a member is
