@@ -184,6 +184,15 @@ class Alone(torch_case.Torch):
                 ahead.append(len(loader._asked))
             want = [2] * 6 + [0] * 3 if workers else [0] * 9
             self.assertEqual((ahead, loader.restarts), (want, 2 * workers))
+        steps, made, nexts = Steps(), [], []
+        loader = Loader(steps, data, num_workers=1)
+        for items, _ in loader:
+            made.append(items.tolist())
+            self.assertEqual(made[-1], steps.samples(64))
+            nexts.append(loader.next_batch())
+        self.assertIs(loader.next_batch(), None)
+        same = [b is not None and b[0].tolist() == m for b, m in zip(nexts, made[1:])]
+        self.assertEqual(same, [i not in (2, 5, 6, 7) for i in range(8)])
         with self.assertRaisesRegex(weir.Invalid, "in_order=False"):
             Loader(Steps(), data, num_workers=1, in_order=False)
         for steps in (1, 3):

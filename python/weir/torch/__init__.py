@@ -5,9 +5,11 @@
         x, y = batch(exchange.samples(len(data)))
         loss_of(model(x), y).backward()
 
-Needs PyTorch 2.1 or later. docs/guide/pytorch.md is the manual."""
+Needs PyTorch 2.1 or later. docs/guide/pytorch.md is the manual, docs/guide/tables.md that of
+Embedding and EmbeddingBag, whose rows are in sparse tables."""
 from ._checkpoint import load_checkpoint
 from ._exchange import Exchange
 from ._loader import Loader, Sampler
+from ._tables import Embedding, EmbeddingBag
 
-__all__ = ["Exchange", "Loader", "Sampler", "load_checkpoint"]
+__all__ = ["Embedding", "EmbeddingBag", "Exchange", "Loader", "Sampler", "load_checkpoint"]

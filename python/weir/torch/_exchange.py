@@ -10,10 +10,11 @@ import torch
 from .._library import Invalid, Timeout, note
 from .._trace import Trace
 from ..member import Member, Step
-from . import _guards, _hooks
+from . import _guards, _hooks, _tables
 from ._checks import Checks
 from ._device import Device, Host, arithmetic, device_of
 from ._optimizer import OwnOptimizer
+from ._loader import positions
 from ._slots import Slot
 from ._ways import ByName, LocalSteps, Way
 
@@ -112,6 +113,7 @@ class Exchange:
         self.buffers = _hooks.averaged_buffers(self.model) if buffers is None else list(buffers)
         self._trace = Trace(trace) if trace else None
         self.slots: list[Slot] = []
+        self.tables: list[_tables.Table] = []
         self.step: Optional[Step] = None  # the current step
         self.counts = True  # False: the step's generation has ended, and the step will be repeated
         self._began = self._over = self._skipped = False
@@ -158,6 +160,7 @@ class Exchange:
             number = self.member.param(name, t.shape, values, 0 if average else None, rate=rate,
                                        decay=decay)
             self.slots.append(Slot(number, name, t, average))
+        self.tables = _tables.begin(self)
         if self._trace:
             self._trace.listen(self.member, [s.name for s in self.slots])
         self._began = True
@@ -246,6 +249,9 @@ class Exchange:
         self._copies.arrive()
         for s in left if self.counts else ():
             self._push(s)
+        for t in self.tables:
+            if self.counts and not t.pushed:
+                t.push()
 
     def skip(self) -> None:
         """Makes this step add nothing, for example because its gradients are not finite. Must be
@@ -294,6 +300,8 @@ class Exchange:
             if not self.early and not here:
                 self._bring(s)
         self._copies.arrive()
+        for t in self.tables:
+            t.begin_step()
         self.counts, self._skipped = True, False
         self._checks.n_steps += 1
         self._checks.is_last = step.step + 1 >= step.train_steps
@@ -307,6 +315,32 @@ class Exchange:
         if self.step is None:
             raise Invalid("samples can only be set during a step")
         return self.member.samples(self.step, n if isinstance(n, int) else len(n))
+
+    def next_samples(self, n: Union[int, Sized]) -> list[int]:
+        """Returns the numbers of the samples in this member's next batch, if no member joins or
+        leaves before, for reads(). Returns an empty list after the last step, and in modes other
+        than `sync`, in which servers assign the samples when a step begins."""
+        if self.step is None:
+            raise Invalid("next_samples() can only be called during a step")
+        if self.settings.get("sync_mode", "sync") != "sync":
+            return []
+        n = n if isinstance(n, int) else len(n)
+        batches = positions(self.step, self.local_steps)
+        next(batches)
+        return [self.member.sample(n, position) for position in next(batches, ())]
+
+    def reads(self, module: torch.nn.Module, keys: torch.Tensor) -> None:
+        """Names keys of the next step's batch, in the form in which `module`, an Embedding or
+        EmbeddingBag, receives them. Their rows then arrive with the answers to this step's
+        gradients, so that the next forward need not request them. Several calls in a step add up.
+        Must be called before the step's last backward() or its optimizer.step(). Rows of other keys
+        are requested by forward."""
+        table = getattr(module, "_table", None)
+        if table not in self.tables:
+            raise Invalid("reads() needs an Embedding or EmbeddingBag of weir.torch that belongs "
+                          "to the model, during a step")
+        if self.counts:
+            table.read_next(keys)
 
     def _end(self) -> None:
         """Ends this member. The module keeps the last values in its own memory, and its hooks are
@@ -324,6 +358,7 @@ class Exchange:
         for hook in self._attached:
             hook.remove()
         _guards.release(self)
+        _tables.end(self)
         for s in self.slots:
             s.end()
         self._attached.clear()

@@ -181,6 +181,11 @@ def _scale(method: Any, scaler: Any, outputs: Any) -> Any:
     if scaler.is_enabled() and scaler not in _scaled:
         losses = [outputs] if isinstance(outputs, torch.Tensor) else []
         exchange = owner(_leaves(losses))
+        if exchange is not None and exchange.tables:
+            raise Invalid("GradScaler.scale(loss) would send scaled gradients of rows to the "
+                          "servers, because unscale_() does not reach the tables of "
+                          "weir.torch.Embedding and EmbeddingBag; use bfloat16 without a "
+                          "GradScaler")
         if exchange is not None and not exchange._way.may_scale:
             raise Invalid("GradScaler.scale(loss) would send scaled gradients to the servers; pass "
                           "the optimizer that scaler.step() gets: Exchange(model, "

@@ -50,6 +50,16 @@ class Loader:
                         **settings}
         self._loader = torch.utils.data.DataLoader(data, batch_sampler=_Ahead(self), **settings)
         self._batches: Union[Iterator[Any], None] = None
+        self._peeked: list[Any] = []  # the batch of the next step, after next_batch()
+
+    def next_batch(self) -> Any:
+        """Returns the batch of the next step, if no member joins or leaves before, for
+        Exchange.reads(). Returns None after the last step, and if nothing is read ahead."""
+        if not self._known_ahead or self._batches is None:
+            return None
+        if not self._peeked:
+            self._peeked.append(next(self._batches, None))
+        return self._peeked[0]
 
     def _ahead(self) -> Iterator[list[int]]:
         """Yields the samples of each step to read, beginning with the current step."""
@@ -69,8 +79,9 @@ class Loader:
                     self.restarts += 1
                     self._known_ahead = step.began  # otherwise servers assign them one by one
                 self._asked.clear()
+                self._peeked.clear()
                 self._batches = iter(self._loader)
-            batch = next(self._batches)
+            batch = self._peeked.pop() if self._peeked else next(self._batches)
             self._asked.popleft()
             yield batch
         self._batches = None

@@ -108,6 +108,12 @@ class OwnOptimizer(Way):
     def settings(self) -> dict[str, Any]:
         return self._settings
 
+    def check_tables(self) -> None:
+        if len(self.optimizers) > 1:
+            raise Invalid("several optimizers do not fit tables (weir.torch.Embedding, "
+                          "EmbeddingBag), whose rows belong to none of them; pass one optimizer "
+                          "with groups")
+
     def has(self, optimizer: Any) -> bool:
         return any(optimizer is o for o in self.optimizers)
 

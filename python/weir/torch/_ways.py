@@ -57,6 +57,12 @@ class Way:
         """Adds hooks when the member has its memory, and returns them."""
         return []
 
+    def check_tables(self) -> None:
+        """Raises Invalid if modules with tables do not fit this way."""
+
+    def on_rows(self, exchange: Any) -> None:
+        """Handles a gradient of rows of a table, which backward has computed."""
+
     def gradient(self, p: torch.Tensor) -> Optional[torch.Tensor]:
         """Returns a parameter's gradient in this step; None: it has none."""
         return p.grad
@@ -148,13 +154,7 @@ class ByName(Way):
         s.backwards += 1
         if exchange._trace:
             exchange._trace.gradient(s.number)
-        if not self.early and not self._queued:
-            if _hooks.within_checkpoint():  # the outer backward has not ended with this one
-                self._nested = True
-            else:
-                self._queued = True
-                torch.autograd.Variable._execution_engine.queue_callback(
-                    _hooks.Hook(exchange, self._ended))
+        self.on_rows(exchange)
         if s.backwards < self.backwards or not exchange.counts or exchange._skipped:
             return
         if s.pushed:
@@ -165,6 +165,16 @@ class ByName(Way):
             raise Invalid("parameter '%s' was used without its module's forward, which waits for "
                           "it; remove early=True" % s.name)
         exchange._push(s)
+
+    def on_rows(self, exchange: Any) -> None:
+        """Makes backward call _ended() when it has computed all gradients."""
+        if not self.early and not self._queued:
+            if _hooks.within_checkpoint():  # the outer backward has not ended with this one
+                self._nested = True
+            else:
+                self._queued = True
+                torch.autograd.Variable._execution_engine.queue_callback(
+                    _hooks.Hook(exchange, self._ended))
 
     def _ended(self, exchange: Any) -> None:
         """Ends the last backward of a step: pushes all that is left, and waits for all values of
@@ -181,7 +191,8 @@ class ByName(Way):
                           "which hide the end of backward; use checkpoint(..., "
                           "use_reentrant=False), or early=True" % exchange.step.step)
         if not exchange._skipped and exchange.counts and not any(
-                s.pushed or s.backwards for s in exchange.slots):
+                s.pushed or s.backwards for s in exchange.slots) and not any(
+                t.gradients for t in exchange.tables):
             raise Invalid("step %d received no gradient. Is backward() called? A DataLoader that "
                           "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
                           "step that must not count" % exchange.step.step)
@@ -202,6 +213,10 @@ class LocalSteps(Way):
 
     def settings(self) -> dict[str, Any]:
         return {"own_local_steps": True}
+
+    def check_tables(self) -> None:
+        raise Invalid("local_steps= does not fit tables (weir.torch.Embedding, EmbeddingBag), "
+                      "whose rows only the servers' optimizer changes; remove local_steps")
 
     def may_step(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self.optimizer and self.stepping
