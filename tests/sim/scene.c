@@ -277,3 +277,60 @@ void sim_scene_late_order(struct sim_random *r, struct sim_schedule *s)
     f.nth = (int)sim_between(r, 1, 4);
     add_fault(s, f);
 }
+
+void sim_scene_unsettled(struct sim_random *r, struct sim_schedule *s)
+{
+    int64_t *o = s->option;
+    s->n_faults = 0;
+    o[OPT_coordinator] = 1;
+    o[OPT_servers] = sim_between(r, 1, 3);
+    o[OPT_chunks] = sim_option_high[OPT_chunks]; /* so that the server that joins has chunks */
+    o[OPT_steps] = sim_option_high[OPT_steps];
+    o[OPT_delay_us] = sim_between(r, 50, 1000);
+    o[OPT_compute_ms] = sim_between(r, 1, 20);
+    o[OPT_tail] = o[OPT_no_memory] = 0;
+    struct sim_fault f = {.kind = FAULT_join, .mark = MARK_version, .ms = 1};
+    f.nth = (int)sim_between(r, 1, 30);
+    add_fault(s, f);
+    f.kind = FAULT_cut_one_way; /* ps 0 does not learn that the server has begun */
+    f.node = (int)o[OPT_servers];
+    f.mark = MARK_plan;
+    f.nth = 2;
+    f.after_us = sim_below(r, 4 * o[OPT_delay_us]);
+    f.ms = sim_between(r, 1000, 20000);
+    add_fault(s, f);
+    f.kind = FAULT_kill;
+    f.other = f.node;
+    f.after_us += sim_between(r, 1, 300) * 1000;
+    f.ms = sim_log(r, 10, 3000);
+    add_fault(s, f);
+}
+
+void sim_scene_uneven_stop(struct sim_random *r, struct sim_schedule *s)
+{
+    int64_t *o = s->option;
+    s->n_faults = 0;
+    o[OPT_coordinator] = o[OPT_folder] = o[OPT_save_steps] = 1;
+    o[OPT_mode] = o[OPT_min_workers] = 0;
+    o[OPT_servers] = 2;
+    o[OPT_workers] = sim_between(r, 1, 2);
+    o[OPT_chunks] = sim_option_high[OPT_chunks];
+    o[OPT_steps] = sim_option_high[OPT_steps];
+    o[OPT_delay_us] = sim_between(r, 200, 1000);
+    o[OPT_compute_ms] = sim_between(r, 5, 50);
+    o[OPT_tail] = o[OPT_no_memory] = 0;
+    struct sim_fault f = {.kind = FAULT_slow_link, .mark = MARK_start, .nth = 1, .ms = 60000};
+    f.node = SIM_SERVERS;
+    f.other = 1;
+    add_fault(s, f);
+    f.kind = FAULT_disk_hang;
+    f.node = f.other = 0;
+    f.mark = MARK_version;
+    f.nth = (int)sim_between(r, 5, 60);
+    f.ms = sim_between(r, 500, 10000);
+    add_fault(s, f);
+    f.kind = FAULT_join;
+    f.node = f.other = (int)(sim_chance(r, 50) ? SIM_SERVERS : 0);
+    f.after_us = sim_log(r, 1, 200 * o[OPT_delay_us]);
+    add_fault(s, f);
+}

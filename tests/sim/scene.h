@@ -17,4 +17,12 @@ void sim_scene_draw(struct sim_random *r, struct sim_schedule *s);
  * the checkpoint is read. */
 void sim_scene_late_order(struct sim_random *r, struct sim_schedule *s);
 
+/* Replaces all faults: a server joins, and dies before ps 0 learns that it has begun the plan,
+ * while the members already train. So ps 0 makes a second plan from the generation before. */
+void sim_scene_unsettled(struct sim_random *r, struct sim_schedule *s);
+
+/* Replaces all faults: a generation ends while one server has made a step that the other has not,
+ * and still writes the checkpoint of that step. */
+void sim_scene_uneven_stop(struct sim_random *r, struct sim_schedule *s);
+
 #endif

@@ -370,6 +370,10 @@ void sim_schedule_tables(struct sim_schedule *s)
     o[OPT_max_rows] = sim_chance(&r, 50) ? sim_between(&r, option_low[OPT_max_rows], 16) : 24;
     o[OPT_reads] = sim_between(&r, 0, 2);
     if (sim_chance(&r, 10)) {
+        sim_scene_unsettled(&r, s);
+    } else if (sim_chance(&r, 10)) {
+        sim_scene_uneven_stop(&r, s);
+    } else if (sim_chance(&r, 10)) {
         o[OPT_mode] = 0;
         o[OPT_coordinator] = o[OPT_full_stops] = 1;
         o[OPT_buckets] = sim_between(&r, 0, 1);

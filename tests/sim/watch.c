@@ -389,7 +389,12 @@ enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const 
     if (!is_file)
         most = 1 + version % 3;
     enum status st = __real_bucket_copy(s, version, after, most, out);
-    if (st == ST_OK && is_file && server && !server->is_dying && server->writes) {
+    if (!is_file || !server || server->is_dying || !server->writes)
+        return st;
+    if (st == ST_NOT_FOUND)
+        sim_fail("I7", "a checkpoint needs version %llu of a bucket, which is gone",
+                 (unsigned long long)version);
+    if (st == ST_OK) {
         const struct oracle_part part = {.version = (int64_t)version, .entries = out->entries};
         oracle_rows_part(
             (struct oracle_place){sim.running, server->writes, tables_chunk(&s->bucket->config)},
