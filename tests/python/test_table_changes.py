@@ -24,14 +24,14 @@ class Changes(harness.Test):
         self.flags = "--checkpoint_dir=" + self.folder, "--save_steps=8"
         self.servers, self.members = {}, {}
 
-    def start_servers(self, n):
+    def start_servers(self, n, folders=()):
         for i in range(n):
-            self.start_server(i, n)
+            self.start_server(i, n, *("--checkpoint_dir=" + f for f in folders[i:i + 1]))
 
-    def start_server(self, i, n):
+    def start_server(self, i, n, *more):
         self.servers[i] = self.start("ps:%d" % i, [
             harness.program("ps"), "--ps_hosts=" + ",".join(self.hosts[:n]), "--job_name=ps",
-            "--task_index=%d" % i, *self.flags], ready=True)
+            "--task_index=%d" % i, *self.flags, *more], ready=True)
         self.servers[i].wait_ready()
 
     def join_server(self):
@@ -154,6 +154,29 @@ class Changes(harness.Test):
         self.start_servers(2)
         self.start_members(2)
         self.servers[1].wait_line(r"resumes from step \d+, as generation 3[.]1")
+        self.finish()
+
+    def test_servers_with_folders_of_their_own_restore_the_rows(self):
+        """Two servers keep their files in folders of their own. After a kill of all processes a
+        third server joins them; it receives its buckets from both."""
+        folders = [self.folder, self.new_folder("own")]
+        self.start_servers(2, folders)
+        self.start_members(2, 20)
+        self.await_gate(20)
+        self.servers[0].wait_line(r"checkpoint at step \d+: ")
+        self.kill(*self.members.values(), *self.servers.values())
+        for i, folder in enumerate(folders):
+            files = [name for name in os.listdir(folder) if name.endswith("safetensors")]
+            self.assertTrue(files)
+            for name in files:
+                self.assertIn("-%d-of-2" % i, name)
+        self.start_servers(2, folders)
+        self.start_members(2, 25)
+        self.servers[1].wait_line(r"resumes from step \d+, as generation 2[.]1")
+        self.await_gate(25)
+        self.servers["join"] = self.join_server()
+        self.servers["join"].wait_line("chunks, with the optimizer's state .* received from")
+        self.open_gate(25)
         self.finish()
 
     def test_killed_servers_between_changes(self):
