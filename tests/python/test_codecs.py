@@ -101,7 +101,7 @@ class Codecs(harness.Test):
         job.start_ps(0, *keeps)
         job.start_worker(0, "--wire_dtype=auto")
         job.start_worker(1, "--wire_dtype=int8")
-        job.workers[0].wait_line("number format for the link to ps:0 .*: fp32: .* as in a local")
+        job.workers[0].wait_line("number format for the link to ps:0 .*: fp32: .* as a local")
         job.workers[0].wait_line(told)
         job.workers[0].wait_line(r"\(global step: 20\)")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
