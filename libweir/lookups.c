@@ -5,6 +5,7 @@
  * read in parts. */
 #include "base/log.h"
 #include "libweir/tables.h"
+#include <stdlib.h>
 #include <string.h>
 
 struct lookup {
@@ -74,12 +75,47 @@ static enum status read_rows(const struct lookup *l)
     return st;
 }
 
-/* Returns true if this call repeats the one before, whose timeout has passed. */
-static bool continues(const struct lookup *l, const uint64_t *keys, int64_t n)
+void weir_lookups_forget(struct row_table *t)
 {
-    const struct row_table *t = l->t;
-    return t->rest.rows && t->rest.rows == l->rows && t->rest.version == l->version &&
-           t->rest.generation == l->w->generation && row_keys_are(&t->asked, keys, (size_t)n);
+    free(t->rest.rows);
+    t->rest = (struct lookup_rest){0};
+}
+
+static size_t rows_bytes(const struct row_table *t)
+{
+    return t->asked.n_given * (size_t)t->dim * sizeof(float);
+}
+
+/* Returns the size of the table's `done`. */
+static size_t done_bytes(const struct lookup *l)
+{
+    return (size_t)l->net->n_buckets * sizeof *l->t->done;
+}
+
+/* Continues the lookup whose timeout has passed, if it had the same keys. Returns false if it had
+ * not. */
+static bool resume(const struct lookup *l, const uint64_t *keys, int64_t n)
+{
+    struct row_table *t = l->t;
+    bool same = t->rest.rows && t->rest.version == l->version &&
+                t->rest.generation == l->w->generation && row_keys_are(&t->asked, keys, (size_t)n);
+    if (same)
+        memcpy(l->rows, t->rest.rows, rows_bytes(t));
+    weir_lookups_forget(t);
+    return same;
+}
+
+/* Keeps the rows that the lookup has read, because the caller may use its memory for something
+ * else. Without memory for them the next lookup begins again. */
+static void keep_rest(const struct lookup *l)
+{
+    struct row_table *t = l->t;
+    bool any = memcmp(t->done, t->asked.first, done_bytes(l)) != 0;
+    float *rows = any ? malloc(rows_bytes(t)) : NULL;
+    if (!rows)
+        return;
+    memcpy(rows, l->rows, rows_bytes(t));
+    t->rest = (struct lookup_rest){rows, l->version, l->w->generation};
 }
 
 /* Sorts the keys of a lookup. Often the step before has named them, and so has sorted them. */
@@ -101,17 +137,15 @@ static enum status look_up(const struct lookup *l, int table, const uint64_t *ke
 {
     struct row_table *t = l->t;
     *code = WEIR_OK;
-    if (!continues(l, keys, n)) {
-        t->rest = (struct lookup_rest){0};
+    if (!resume(l, keys, n)) {
         *code = sort_asked(l->w, table, keys, n);
         if (*code != WEIR_OK)
             return ST_OK;
-        memcpy(t->done, t->asked.first, (size_t)l->net->n_buckets * sizeof *t->done);
+        memcpy(t->done, t->asked.first, done_bytes(l));
     }
     enum status st = read_rows(l);
-    t->rest = (struct lookup_rest){0};
     if (st == ST_DEADLINE)
-        t->rest = (struct lookup_rest){l->rows, l->version, l->w->generation};
+        keep_rest(l);
     return st;
 }
 

@@ -110,6 +110,7 @@ static int push_sorted(struct weir *w, int table, const struct within *in, doubl
     int code = mark_pushed(w, t, net, in, &last);
     if (code != WEIR_OK)
         return code;
+    weir_lookups_forget(t);
     if (!in->invalid)
         code = send_table(w, t, net, samples);
     if (code == WEIR_OK && last)

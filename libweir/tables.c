@@ -144,6 +144,7 @@ void weir_tables_free(struct weir *w)
         row_keys_free(&t->next);
         row_keys_free(&t->pushing);
         free(t->done);
+        weir_lookups_forget(t);
         free(t->sums);
         pthread_mutex_destroy(&t->lock);
         free(t);

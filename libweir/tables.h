@@ -15,10 +15,10 @@
 #include "libweir/table_settings.h"
 #include "libweir/weir_tables.h"
 
-/* A lookup whose timeout has passed. A call with the same arguments continues it, so that lookups
- * of many requests end even if each call waits only briefly. */
+/* A lookup whose timeout has passed. A lookup of the same keys continues it, so that lookups of
+ * many requests end even if each call waits only briefly. */
 struct lookup_rest {
-    const float *rows; /* NULL: no lookup has to continue */
+    float *rows; /* [asked.n_given][dim] rows that it has read; NULL: no lookup has to continue */
     int64_t version, generation;
 };
 
@@ -56,6 +56,8 @@ int weir_tables_check_keys(struct weir *w, const struct row_table *t, const uint
  * bucket may not exceed its share of step_rows. Returns OK, WEIR_E_INVALID or WEIR_E_NOMEM. */
 int weir_tables_sort_keys(struct weir *w, int table, struct row_keys *k, const uint64_t *keys,
                           int64_t n, bool bounded);
+/* Ends the continuation of a lookup whose timeout has passed. The caller holds the table's lock. */
+void weir_lookups_forget(struct row_table *t);
 /* Returns the name of a table that was not pushed in this step; NULL: all were. Under w->lock. */
 const char *weir_tables_unpushed(const struct weir *w);
 /* Notes that a generation begins. Under w->lock. */

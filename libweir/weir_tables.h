@@ -40,8 +40,8 @@ int weir_table_set(struct weir *w, int table, const char *name, const char *valu
  * WEIR_DONE, until weir_goodbye, the rows are the last ones.
  * Rows of keys that weir_next_keys has named have arrived with the answer to the last push; for
  * other keys the call sends one request to each server that has them, and waits. timeout_ms -1: no
- * timeout. Other codes: AGAIN (repeat the call with the same arguments), REBASED. After another
- * code than OK the contents of `rows` are undefined. */
+ * timeout. Other codes: AGAIN (repeat the call with the same keys, which continues it; `rows` may
+ * be other memory), REBASED. After another code than OK the contents of `rows` are undefined. */
 int weir_lookup(struct weir *w, int table, const uint64_t *keys, int64_t n, float *rows,
                 int timeout_ms);
 /* Names the keys of this member's next step, whose rows will arrive with the answer to the next

@@ -507,6 +507,31 @@ static void test_a_lookup_continues_after_its_timeout(void **state)
     weir_close(w);
 }
 
+/* The caller may use the memory of its rows for something else after a timeout, and pass it to the
+ * next lookup of the same keys. */
+static void test_a_lookup_continues_in_other_memory(void **state)
+{
+    struct exchange x;
+    struct weir_step s;
+    struct weir *w = open_fake(&x, &s);
+    uint64_t many[60];
+    float rows[60 * DIM] = {0};
+    fill_bucket(w, many, 60);
+    x.stalls = true;
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(weir_lookup(w, 0, many, 60, rows, 0), WEIR_AGAIN);
+        assert_int_equal(x.n_pulls, i);
+        memset(rows, 0xff, sizeof rows);
+        answer(&x, 1 + 2);
+    }
+    x.stalls = false;
+    assert_int_equal(weir_lookup(w, 0, many, 60, rows, -1), WEIR_OK);
+    assert_int_equal(x.n_pulls, 3);
+    for (int i = 0; i < 60 * DIM; i++)
+        assert_true(rows[i] == value_of(many[i / DIM], 0));
+    weir_close(w);
+}
+
 /* After the end of a generation a step no longer counts, until weir_next begins the next one. */
 static void test_a_generation_that_ends(void **state)
 {
@@ -613,6 +638,7 @@ int main(void)
                      test_next_keys_arrive_with_the_answer,
                      test_lookups_after_a_push_read_the_next_version, test_pushes_sum_repeated_keys,
                      test_wrong_calls_are_refused, test_a_bucket_has_a_share_of_the_keys,
-                     test_a_lookup_continues_after_its_timeout, test_a_generation_that_ends,
+                     test_a_lookup_continues_after_its_timeout,
+                     test_a_lookup_continues_in_other_memory, test_a_generation_that_ends,
                      test_lookups_after_the_last_step, test_threads_use_a_table_at_the_same_time);
 }
