@@ -164,21 +164,20 @@ static int code_of_last(struct weir *w, const struct row_table *t, enum status s
     return weir_errors_fail_st(w, st);
 }
 
-/* Looks up the keys in a step, or after the last one (in NULL). */
-static int look_up_locked(struct weir *w, int table, const struct within *in, struct lookup *l,
+/* Looks up the keys in the present step, or after the last one. The step may have begun after this
+ * call, which has waited for the table's other calls. */
+static int look_up_locked(struct weir *w, int table, bool last, struct lookup *l,
                           const uint64_t *keys, int64_t n)
 {
-    int code, pushed = 0;
-    if (in) {
-        pthread_mutex_lock(&w->lock);
-        pushed = l->t->pushed == in->step + 1;
-        pthread_mutex_unlock(&w->lock);
-    }
-    l->version = !in ? w->train_steps : w->own_pace ? 0 : in->step + pushed;
+    int code;
+    pthread_mutex_lock(&w->lock);
+    bool pushed = !last && l->t->pushed == w->step + 1;
+    l->version = last ? w->train_steps : w->own_pace ? 0 : w->step + pushed;
+    pthread_mutex_unlock(&w->lock);
     enum status st = look_up(l, table, keys, n, &code);
     if (code != WEIR_OK)
         return code;
-    return in ? weir_steps_code_of_wait(w, st, !pushed) : code_of_last(w, l->t, st);
+    return last ? code_of_last(w, l->t, st) : weir_steps_code_of_wait(w, st, !pushed);
 }
 
 /* Begins a lookup. Sets *last to true if the job has made its last step, and this member has not
@@ -214,7 +213,7 @@ int weir_lookup(struct weir *w, int table, const uint64_t *keys, int64_t n, floa
                            .rows = rows,
                            .deadline_ns = weir_steps_deadline(timeout_ms)};
         pthread_mutex_lock(&t->lock);
-        code = look_up_locked(w, table, last ? NULL : &in, &l, keys, n);
+        code = look_up_locked(w, table, last, &l, keys, n);
         pthread_mutex_unlock(&t->lock);
     }
     if (!last)

@@ -4,6 +4,7 @@
 #include "libweir/tables.h"
 #include "tests/libweir_open.h"
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -630,15 +631,61 @@ static void test_threads_use_a_table_at_the_same_time(void **state)
     weir_close(w);
 }
 
+/* A thread that looks rows up once. */
+struct late {
+    struct weir *w;
+    int code;
+    float row[DIM];
+};
+
+static void *read_late(void *arg)
+{
+    struct late *late = arg;
+    late->code = weir_lookup(late->w, 0, keys, 1, late->row, -1);
+    return NULL;
+}
+
+/* Waits until n calls are within a step. */
+static void await_calls(struct weir *w, int n)
+{
+    for (int now = -1; now != n; sched_yield()) {
+        pthread_mutex_lock(&w->lock);
+        now = w->n_within;
+        pthread_mutex_unlock(&w->lock);
+    }
+}
+
+/* A lookup that waits for the other calls of its table reads the rows of the step that it finds,
+ * not of the step in which it was called. */
+static void test_a_lookup_waits_while_steps_begin(void **state)
+{
+    struct exchange x;
+    struct weir_step s;
+    struct weir *w = open_fake(&x, &s);
+    struct late late = {.w = w, .code = -1};
+    pthread_t thread;
+    push_all(w);
+    pthread_mutex_lock(&w->tables[0]->lock);
+    assert_int_equal(pthread_create(&thread, NULL, read_late, &late), 0);
+    await_calls(w, 1);
+    assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
+    pthread_mutex_unlock(&w->tables[0]->lock);
+    push_all(w); /* usually acquires the table's lock before the thread */
+    pthread_join(thread, NULL);
+    assert_int_equal(late.code, WEIR_OK);
+    assert_true(late.row[0] == value_of(keys[0], 1) || late.row[0] == value_of(keys[0], 2));
+    weir_close(w);
+}
+
 int main(void)
 {
-    return RUN_TESTS(test_wrong_tables_are_refused, test_wrong_settings_are_refused,
-                     test_impossible_tables_are_refused, test_tables_need_a_server,
-                     test_keys_of_texts, test_lookups_pull_only_what_is_missing,
-                     test_next_keys_arrive_with_the_answer,
-                     test_lookups_after_a_push_read_the_next_version, test_pushes_sum_repeated_keys,
-                     test_wrong_calls_are_refused, test_a_bucket_has_a_share_of_the_keys,
-                     test_a_lookup_continues_after_its_timeout,
-                     test_a_lookup_continues_in_other_memory, test_a_generation_that_ends,
-                     test_lookups_after_the_last_step, test_threads_use_a_table_at_the_same_time);
+    return RUN_TESTS(
+        test_wrong_tables_are_refused, test_wrong_settings_are_refused,
+        test_impossible_tables_are_refused, test_tables_need_a_server, test_keys_of_texts,
+        test_lookups_pull_only_what_is_missing, test_next_keys_arrive_with_the_answer,
+        test_lookups_after_a_push_read_the_next_version, test_pushes_sum_repeated_keys,
+        test_wrong_calls_are_refused, test_a_bucket_has_a_share_of_the_keys,
+        test_a_lookup_continues_after_its_timeout, test_a_lookup_continues_in_other_memory,
+        test_a_generation_that_ends, test_lookups_after_the_last_step,
+        test_threads_use_a_table_at_the_same_time, test_a_lookup_waits_while_steps_begin);
 }
