@@ -1,9 +1,7 @@
 /* tests/ps_store_bucket_snapshot_test.c - checkpoints of stores with buckets: a file has the rows
  * of exactly one step (I7), whatever versions are made before it is written, and a copy that is
  * made while members train has the rows of one version (I1). */
-#include "base/clock.h"
 #include "checkpoint/tables_file.h"
-#include "ps/checkpoint/shard_writer.h"
 #include "ps/checkpoint/snapshot_file.h"
 #include "ps/rows/bucket_copy.h"
 #include "ps/store/handover.h"
@@ -16,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 enum { ELEMS = 10, THREADS = 2, PUSHES = 40 };
 
@@ -151,101 +147,6 @@ static void test_file_has_the_rows_of_its_step(void **state)
         check_snapshot_at(ordered);
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake;
-static int n_changes, n_copies;
-static int highest_nice; /* highest nice value of a thread that copied a bucket */
-
-enum status __real_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
-                               size_t most, struct bucket_part *out);
-enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
-                               size_t most, struct bucket_part *out);
-enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const uint64_t *after,
-                               size_t most, struct bucket_part *out)
-{
-    int nice = getpriority(PRIO_PROCESS, (id_t)gettid());
-    pthread_mutex_lock(&lock);
-    n_copies++;
-    highest_nice = nice > highest_nice ? nice : highest_nice;
-    pthread_mutex_unlock(&lock);
-    return __real_bucket_copy(s, version, after, most, out);
-}
-
-static void on_changed(void *ctx)
-{
-    pthread_mutex_lock(&lock);
-    n_changes++;
-    pthread_cond_broadcast(&wake);
-    pthread_mutex_unlock(&lock);
-}
-
-static void on_release(void *owner)
-{
-}
-
-/* Waits until the writer has written the file, or has failed. */
-static void await_file(struct shard_writer *w, struct shard_writer_state *out)
-{
-    int64_t deadline = clock_deadline_ns(50000);
-    for (int seen = -1;;) {
-        pthread_mutex_lock(&lock);
-        while (n_changes == seen)
-            assert_int_equal(clock_cond_wait(&wake, &lock, deadline), 0);
-        seen = n_changes;
-        pthread_mutex_unlock(&lock);
-        shard_writer_state(w, out);
-        if (out->phase == PART_WRITTEN || out->phase == PART_FAILED)
-            return;
-    }
-}
-
-/* A thread of the lowest priority writes the file, but does not lock buckets: it could hold a lock
- * for long while other threads use all cores. */
-static void test_writer_copies_buckets_with_normal_priority(void **state)
-{
-    struct shard_writer *w;
-    struct shard_writer_state end;
-    struct checkpoint_restore *from;
-    int before = getpriority(PRIO_PROCESS, (id_t)gettid());
-    clock_cond_init(&wake);
-    bucket_rig_open(&r, &(struct rig_config){.kind = OPTIM_ROWS_ADAM, .admit_after = 2});
-    send_dense(PIECE_INIT, 0, 0);
-    for (int64_t step = 0; step < 3; step++)
-        train_step(step);
-    n_copies = 0;
-    highest_nice = before;
-    assert_int_equal(shard_writer_create(on_changed, NULL, &w), ST_OK);
-    const struct shard_writer_order order = {.order = 1,
-                                             .store = r.store,
-                                             .file = {.folder = folder_rig,
-                                                      .step = 3,
-                                                      .generation = 1,
-                                                      .n_servers = 1,
-                                                      .job = &r.job,
-                                                      .chunks = r.chunks},
-                                             .release = on_release};
-    shard_writer_order(w, &order);
-    await_file(w, &end);
-    assert_int_equal(end.phase, PART_WRITTEN);
-    assert_true(shard_writer_destroy(w, clock_deadline_ns(50000)));
-    assert_int_equal(n_copies, RIG_BUCKETS);
-    assert_int_equal(highest_nice, before);
-    const struct checkpoint_manifest m = {.step = 3,
-                                          .generation = 1,
-                                          .job = r.job,
-                                          .chunks = r.chunks,
-                                          .n_files = 1,
-                                          .files = &end.file};
-    assert_int_equal(checkpoint_manifest_write(folder_rig, &m), ST_OK);
-    assert_int_equal(checkpoint_restore_find(folder_rig, &from), ST_OK);
-    for (int chunk = RIG_DENSE; chunk < RIG_DENSE + RIG_BUCKETS; chunk++)
-        check_bucket(from, chunk, 3);
-    checkpoint_restore_close(from);
-    bucket_rig_close(&r);
-    folder_rig_empty(folder_rig);
-    pthread_cond_destroy(&wake);
-}
-
 static void test_past_steps_have_no_snapshot(void **state)
 {
     struct snapshot *s;
@@ -373,7 +274,6 @@ static void test_copies_beside_training_have_one_version(void **state)
 int main(void)
 {
     return RUN_GROUP(folder_rig_make, folder_rig_remove, test_file_has_the_rows_of_its_step,
-                     test_writer_copies_buckets_with_normal_priority,
                      test_past_steps_have_no_snapshot, test_emptied_store_has_no_snapshot,
                      test_copies_beside_training_have_one_version);
 }

@@ -4,13 +4,12 @@
  * the present owner of the capture and of its order: the caller of order or cancel while an order
  * begins or ends, the chunks while the order is armed, the writer's thread while it writes the
  * file.
- * Locks:   a chunk's, then the writer's; that of a file that is being written, inside no other. */
+ * Locks:   a chunk's, then the writer's. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "ps/checkpoint/snapshot_file.h"
-#include "ps/rows/bucket_copy.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -78,40 +77,12 @@ static void report_change(struct shard_writer *w)
     end_call(w);
 }
 
-/* A file that a thread of the lowest priority writes. The lane copies buckets for it: the copy
- * locks the bucket again and again, and a thread of the lowest priority that waits for a core while
- * it holds the lock would delay training. */
 struct writing {
     const struct checkpoint_shard_file *file;
     struct snapshot *capture;
     struct safetensors_written written;
     enum status st;
-
-    pthread_mutex_t lock; /* guards all fields below */
-    pthread_cond_t changed;
-    bool ended;
-    struct shared_bucket *bucket; /* bucket to copy; NULL: none */
-    uint64_t version;
-    struct bucket_part *copy;
-    enum status copied; /* result of the last copy */
 };
-
-/* Waits until the lane has copied the bucket. */
-static enum status ask_for_copy(void *ctx, struct shared_bucket *b, uint64_t version,
-                                struct bucket_part *out)
-{
-    struct writing *w = ctx;
-    pthread_mutex_lock(&w->lock);
-    w->bucket = b;
-    w->version = version;
-    w->copy = out;
-    pthread_cond_broadcast(&w->changed);
-    while (w->bucket)
-        pthread_cond_wait(&w->changed, &w->lock);
-    enum status st = w->copied;
-    pthread_mutex_unlock(&w->lock);
-    return st;
-}
 
 static void *writing_main(void *arg)
 {
@@ -119,51 +90,17 @@ static void *writing_main(void *arg)
     /* on Linux this sets the priority of this thread alone */
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     w->st = snapshot_file_write(w->file, w->capture, &w->written);
-    pthread_mutex_lock(&w->lock);
-    w->ended = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
     return NULL;
-}
-
-/* Copies buckets for the thread that writes the file, until it ends. */
-static void copy_until_end(struct writing *w)
-{
-    pthread_mutex_lock(&w->lock);
-    while (!w->ended) {
-        if (!w->bucket) {
-            pthread_cond_wait(&w->changed, &w->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&w->lock);
-        enum status st = bucket_copy(w->bucket, w->version, NULL, SIZE_MAX, w->copy);
-        pthread_mutex_lock(&w->lock);
-        w->copied = st;
-        w->bucket = NULL;
-        pthread_cond_broadcast(&w->changed);
-    }
-    pthread_mutex_unlock(&w->lock);
 }
 
 static enum status write_aside(const struct checkpoint_shard_file *file, struct snapshot *from,
                                struct safetensors_written *out)
 {
     pthread_t thread;
-    struct writing w = {.file = file,
-                        .capture = from,
-                        .lock = PTHREAD_MUTEX_INITIALIZER,
-                        .changed = PTHREAD_COND_INITIALIZER};
-    snapshot_set_copy(from, ask_for_copy, &w);
-    if (pthread_create(&thread, NULL, writing_main, &w) == 0) {
-        copy_until_end(&w);
-        pthread_join(thread, NULL);
-    } else {
-        snapshot_set_copy(from, NULL, NULL);
-        w.st = snapshot_file_write(file, from, &w.written);
-    }
-    snapshot_set_copy(from, NULL, NULL);
-    pthread_cond_destroy(&w.changed);
-    pthread_mutex_destroy(&w.lock);
+    struct writing w = {.file = file, .capture = from};
+    if (pthread_create(&thread, NULL, writing_main, &w) != 0)
+        return snapshot_file_write(file, from, out);
+    pthread_join(thread, NULL);
     *out = w.written;
     return w.st;
 }

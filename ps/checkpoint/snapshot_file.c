@@ -80,7 +80,7 @@ static enum status copy_bucket(void *ctx, int i, struct checkpoint_rows *out)
     const struct snapshot_chunk *held = &c->held[c->place[i]];
     bucket_part_free(&c->copy);
     c->copy = (struct bucket_part){.keys = NULL};
-    enum status st = snapshot_copy_bucket(c->from, c->place[i], &c->copy);
+    enum status st = bucket_copy(held->bucket, (uint64_t)held->version, NULL, SIZE_MAX, &c->copy);
     if (st != ST_OK) {
         LOG_E("checkpoint at step %" PRId64 ": bucket %d of the tables cannot be copied: %s",
               c->cp->step, held->chunk - c->cp->chunks->n_dense, status_text(st));

@@ -3,7 +3,6 @@
  * Locks:   a chunk's alone. */
 #include "ps/store/snapshot.h"
 #include "base/log.h"
-#include "ps/rows/bucket_copy.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
@@ -17,8 +16,6 @@ struct snapshot {
     int64_t step;
     _Atomic int n_left;           /* chunks that are not held yet */
     struct snapshot_chunk *chunk; /* [n_owned] entries, each guarded by its chunk's lock */
-    snapshot_copy_fn *copy;       /* see snapshot_set_copy */
-    void *copy_ctx;
 };
 
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
@@ -155,20 +152,6 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
     }
     count_down(s);
     return ST_OK;
-}
-
-void snapshot_set_copy(struct snapshot *s, snapshot_copy_fn *copy, void *ctx)
-{
-    s->copy = copy;
-    s->copy_ctx = ctx;
-}
-
-enum status snapshot_copy_bucket(const struct snapshot *s, int i, struct bucket_part *out)
-{
-    const struct snapshot_chunk *c = &s->chunk[i];
-    if (s->copy)
-        return s->copy(s->copy_ctx, c->bucket, (uint64_t)c->version, out);
-    return bucket_copy(c->bucket, (uint64_t)c->version, NULL, SIZE_MAX, out);
 }
 
 void snapshot_release_bucket(struct snapshot *s, int i)

@@ -41,13 +41,6 @@ void snapshot_destroy(struct snapshot *s); /* NULL is fine. */
  * nothing is held. A chunk that is stopped later, before the step, never reaches it: the caller
  * ends the snapshot. */
 enum status snapshot_begin(struct snapshot *s, int64_t step);
-struct bucket_part;
-typedef enum status snapshot_copy_fn(void *ctx, struct shared_bucket *b, uint64_t version,
-                                     struct bucket_part *out);
-/* Sets the function that copies buckets; NULL: bucket_copy, in the thread that needs the copy. */
-void snapshot_set_copy(struct snapshot *s, snapshot_copy_fn *copy, void *ctx);
-/* Copies the rows of chunk number i, a bucket. */
-enum status snapshot_copy_bucket(const struct snapshot *s, int i, struct bucket_part *out);
 /* Ends the hold of chunk number i, a bucket whose rows were copied: its undo logs become shorter.
  */
 void snapshot_release_bucket(struct snapshot *s, int i);

@@ -1,0 +1,121 @@
+"""Measures samples/s, CPU seconds and memory of a net with one large embedding table. All rows are
+measured in one run on one machine:
+
+  tables  a sparse table of Weir's servers (weir.torch.Embedding), mode sync: 1 ps and 2 workers;
+          each step names the keys of the next batch
+  async   the same in mode async, in which rows are read when a step begins
+  dense   torch.nn.Embedding with Weir's servers: each step moves the whole table
+  ddp     torch.nn.Embedding(sparse=True) and DistributedDataParallel over gloo: 2 ranks
+  alone   2 processes that do not communicate: the limit of all others
+
+    build/venv-torch2/bin/python bench/sparse.py      # bench/train --setup2 makes that venv
+
+A sample has --keys keys, log-uniform in [0, --rows); their rows are the input of 3 hidden layers of
+--width and a sigmoid. The optimizer is Adam, for rows torch.optim.SparseAdam or Weir's equal. Rows
+begin with zeros and layers with the same values, so tables and ddp train alike; the run fails if
+their late losses differ. The first --warmup steps and start-up are not timed. Rounds of the rows
+alternate, every second one in reverse order, and the results are medians. CPU seconds are per 1,000
+samples and include those of the server; memory is the highest RSS of a process."""
+import argparse
+import json
+import os
+import statistics
+import sys
+
+import two_members
+from common import SOURCE, in_turns, machine, write_json
+
+RUN = os.path.join(SOURCE, "bench/sparse_run.py")
+NAMES = {"tables": "sparse table, sync", "async": "sparse table, async",
+         "dense": "dense parameters, sync", "ddp": "DDP on gloo, sparse gradients",
+         "alone": "2 processes that do not communicate"}
+WEIR = ("tables", "async", "dense")  # kinds with servers
+ALLOW_LOSS = 2e-2  # largest relative difference between the late losses of tables and ddp
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--steps", type=int, default=150, help="steps of a round, after --warmup")
+    p.add_argument("--dense_steps", type=int, default=20, help="steps of a round of dense")
+    p.add_argument("--warmup", type=int, default=10)
+    p.add_argument("--rows", type=int, default=1000000)
+    p.add_argument("--dim", type=int, default=16)
+    p.add_argument("--keys", type=int, default=26, help="keys of a sample")
+    p.add_argument("--width", type=int, default=400, help="of the hidden layers")
+    p.add_argument("--batch", type=int, default=512, help="samples of a worker")
+    p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
+    p.add_argument("--kinds", default=",".join(NAMES))
+    p.add_argument("--limit", type=int, default=600, help="seconds for one round of one kind")
+    p.add_argument("--json", metavar="FILE", help="also write the figures here")
+    return p.parse_args()
+
+
+def options(args, kind, rank, servers):
+    steps = args.warmup + (args.dense_steps if kind == "dense" else args.steps)
+    if kind == "async":
+        steps *= 2  # each contribution is a step of the job
+    return json.dumps({"kind": kind, "rank": rank, "servers": servers, "warmup": args.warmup,
+                       "steps": steps, "rows": args.rows, "dim": args.dim, "keys": args.keys,
+                       "width": args.width, "batch": args.batch, "threads": args.threads})
+
+
+def round_of(args, kind):
+    """Returns {figure: value} of one round."""
+    ranks, server = two_members.run(kind in WEIR, lambda rank, servers: [
+        sys.executable, RUN, options(args, kind, rank, servers)], kind, args.limit)
+    seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
+    samples = args.batch * sum(len(r["losses"]) - args.warmup for r in ranks)
+    of_servers = sum(r["cpu_of_servers"] for r in ranks)
+    cpu = sum(r["cpu"] for r in ranks) + of_servers
+    late = [loss for r in ranks for loss in r["losses"][-max(1, args.steps // 4):]]
+    return {"samples_per_s": samples / seconds, "cpu_ms_per_1000": 1e6 * cpu / samples,
+            "servers_cpu_ms_per_1000": 1e6 * of_servers / samples,
+            "rss": max(r["rss"] for r in ranks), "server_rss": server,
+            "loss": statistics.mean(late)}
+
+
+def report(args, rounds):
+    median = {kind: {name: statistics.median(r[name] for r in of) for name in of[0]}
+              for kind, of in rounds.items()}
+    print("\n%s; PyTorch %s, %d thread(s); %d x %d rows, %d keys a sample, 3 x %d; batch %d of a "
+          "worker; %d steps; median of %d interleaved rounds:\n" % (
+              machine(), two_members.torch_version(), args.threads, args.rows, args.dim, args.keys,
+              args.width, args.batch, args.steps, args.rounds))
+    print("| | samples/s | lowest to highest | CPU ms per 1,000 samples | of it server | "
+          "MB of a worker | MB of ps | loss |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for kind, m in median.items():
+        speeds = [r["samples_per_s"] for r in rounds[kind]]
+        print("| %s | %.0f | %.0f to %.0f | %.1f | %.1f | %.0f | %.0f | %.4f |" % (
+            NAMES[kind], m["samples_per_s"], min(speeds), max(speeds), m["cpu_ms_per_1000"],
+            m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"], m["loss"]))
+    for other in ("ddp", "alone", "dense"):
+        if {"tables", other} <= median.keys():
+            ratios = [a["samples_per_s"] / b["samples_per_s"]
+                      for a, b in zip(rounds["tables"], rounds[other])]
+            print("\nsamples/s, sparse table to %s, round by round: median %.2f (%.2f to %.2f)" % (
+                NAMES[other], statistics.median(ratios), min(ratios), max(ratios)))
+    write_json({"machine": machine(), "options": vars(args), "rounds": rounds}, args.json)
+    if {"tables", "ddp"} <= median.keys():
+        a, b = median["tables"]["loss"], median["ddp"]["loss"]
+        if not abs(a - b) <= ALLOW_LOSS * b:
+            sys.exit("bench: tables and ddp do not train alike, so their speeds cannot be compared")
+
+
+def main():
+    args = parse()
+    kinds = args.kinds.split(",")
+    if not set(kinds) <= set(NAMES):
+        sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
+    rounds = {kind: [] for kind in kinds}
+    for i, kind in in_turns(args.rounds, kinds):
+        rounds[kind].append(round_of(args, kind))
+        print("round %d of %d: %-6s %7.0f samples/s, CPU %.1f ms per 1,000" % (
+            i + 1, args.rounds, kind, rounds[kind][-1]["samples_per_s"],
+            rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
+    report(args, rounds)
+
+
+if __name__ == "__main__":
+    main()
