@@ -48,11 +48,12 @@ class Changes(harness.Test):
                              "--ps_hosts=" + self.hosts[0]]).wait(30)
 
     def start_members(self, n_ps, *steps):
-        for i in range(2):
-            self.start_member(i, n_ps, *steps)
+        """steps: steps at which member 1 waits until open_gate is called. So member 0 waits in the
+        next step. A gate holds only one process."""
+        self.start_member(0, n_ps)
+        self.start_member(1, n_ps, *steps)
 
     def start_member(self, i, n_ps, *steps):
-        """steps: steps at which the member waits until open_gate is called."""
         for step in steps:
             if not os.path.exists(self.gate(step)):
                 os.mkfifo(self.gate(step))
