@@ -2,9 +2,11 @@
  * arrival lead to the same bits (I2), a repeated push counts once (I3), the last two versions can
  * be read (I4), and an answer has the rows that the member's last request names. */
 #include "net/shm/segment.h"
+#include "ps/store/chunk_state.h"
 #include "ps/store/handover.h"
 #include "tests/bucket_rig.h"
 #include "tests/check.h"
+#include <pthread.h>
 #include <string.h>
 
 enum { STEPS = 4, ALL = RIG_MEMBERS };
@@ -137,6 +139,49 @@ static void test_late_push_of_an_earlier_step_names_no_rows(void **state)
         assert_int_equal(r.got[m][1].kind, PIECE_APPLIED);
         bucket_rig_check(&r, 1, m, 2, &reads[m]);
     }
+    bucket_rig_close(&r);
+}
+
+/* The same is true of a late PULL, and of late pieces while the member waits for a PULL. */
+static void test_late_pull_names_no_rows(void **state)
+{
+    struct rig_config c = plain;
+    c.job.train_steps = 2;
+    c.hold_last = true;
+    bucket_rig_open(&r, &c);
+    make_step(1, 0, in_order);
+    bucket_rig_fill_reads(&r, 1, 40, 3, &other);
+    fill(1, 1);
+    bucket_rig_expect(&r, 1, of_all, weights, ALL);
+    assert_int_equal(bucket_rig_push(&r, 1, 0, 1, &pushes[0], &reads[0]), PIECE_NONE);
+    assert_int_equal(bucket_rig_pull(&r, 1, 0, 1, &other), PIECE_VERSION);
+    for (int m = 1; m < RIG_MEMBERS; m++)
+        assert_int_equal(bucket_rig_push(&r, 1, m, 1, &pushes[m], &reads[m]), PIECE_NONE);
+    bucket_rig_fill_reads(&r, 1, 20, 9, &reads[1]);
+    assert_int_equal(bucket_rig_pull(&r, 1, 1, 2, &reads[1]), PIECE_NONE);
+    handover_hold_last(r.store, 0);
+    assert_int_equal(r.got[0][1].kind, PIECE_APPLIED);
+    bucket_rig_check(&r, 1, 0, 2, &reads[0]);
+    bucket_rig_close(&r);
+}
+
+static void test_late_pieces_beside_a_pull_name_no_rows(void **state)
+{
+    struct rig_config c = plain;
+    c.job.train_steps = 1;
+    c.job.sync_mode = JOB_ASYNC;
+    c.hold_last = true;
+    bucket_rig_open(&r, &c);
+    fill(1, 0);
+    bucket_rig_fill_reads(&r, 1, 40, 3, &other);
+    bucket_rig_expect(&r, 1, of_all, weights, 1);
+    assert_int_equal(bucket_rig_push(&r, 1, 0, 0, &pushes[0], &reads[0]), PIECE_APPLIED);
+    assert_int_equal(bucket_rig_pull(&r, 1, 0, 1, &reads[0]), PIECE_NONE);
+    assert_int_not_equal(bucket_rig_push(&r, 1, 0, 0, &pushes[0], &other), PIECE_REFUSED);
+    assert_int_not_equal(bucket_rig_pull(&r, 1, 0, 0, &other), PIECE_REFUSED);
+    handover_hold_last(r.store, 0);
+    assert_int_equal(r.got[0][1].kind, PIECE_VERSION);
+    bucket_rig_check(&r, 1, 0, 1, &reads[0]);
     bucket_rig_close(&r);
 }
 
@@ -404,16 +449,57 @@ static void test_stop_waits_for_threads(void **state)
     bucket_rig_close(&r);
 }
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void pass_gate(void *ctx, int k)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void end_loop(void *ctx)
+{
+}
+
+/* A later process of a member pushes again while a stop waits for the version. */
+static void test_push_during_a_stop_names_the_rows(void **state)
+{
+    static struct thread_loop busy = {.part = pass_gate, .ended = end_loop, .n = 2, .order = -1};
+    bucket_rig_open(&r, &(struct rig_config){.kind = OPTIM_ROWS_ADAGRAD, .has_threads = true});
+    struct chunk_state *c = &r.store->owned[r.store->shelf_of[1]];
+    pthread_mutex_lock(&gate);
+    thread_pool_start(r.threads, &busy); /* both threads of the pool wait */
+    fill(1, 0);
+    bucket_rig_expect(&r, 1, of_all, weights, ALL);
+    for (int m = 0; m < RIG_MEMBERS; m++)
+        assert_int_equal(bucket_rig_push(&r, 1, m, 0, &pushes[m], &reads[m]), PIECE_NONE);
+    pthread_mutex_lock(&c->lock);
+    c->is_stopped = true; /* handover_stop sets it before it waits */
+    pthread_mutex_unlock(&c->lock);
+    store_admit(r.store, 0, RIG_INCARNATION + 100);
+    r.shifted = true;
+    bucket_rig_fill_reads(&r, 1, 40, 3, &other);
+    assert_int_equal(bucket_rig_push(&r, 1, 0, 0, &pushes[0], &other), PIECE_NONE);
+    pthread_mutex_unlock(&gate);
+    handover_stop(r.store);
+    assert_int_equal(r.got[0][1].kind, PIECE_APPLIED);
+    assert_int_equal(r.got[0][1].incarnation, RIG_INCARNATION + 100);
+    bucket_rig_check(&r, 1, 0, 1, &other);
+    bucket_rig_check(&r, 1, 1, 1, &reads[1]);
+    bucket_rig_close(&r);
+}
+
 int main(void)
 {
     return RUN_TESTS(
         test_all_orders_of_arrival_lead_to_the_same_bits, test_first_request_needs_no_init,
         test_repeated_push_counts_once, test_later_process_of_a_member_receives_the_answer,
-        test_late_push_of_an_earlier_step_names_no_rows, test_last_two_versions_are_readable,
+        test_late_push_of_an_earlier_step_names_no_rows, test_late_pull_names_no_rows,
+        test_late_pieces_beside_a_pull_name_no_rows, test_last_two_versions_are_readable,
         test_contribution_of_weight_0_only_reads, test_empty_contribution_counts_in_the_mean,
         test_async_makes_a_version_of_each_contribution,
         test_ssp_answers_when_slower_members_are_near, test_factor_of_the_learning_rate,
         test_stop_ends_waits, test_last_version_is_held_back, test_admission_and_eviction,
         test_answers_in_shared_memory, test_threads_make_the_same_versions,
-        test_stop_waits_for_threads);
+        test_stop_waits_for_threads, test_push_during_a_stop_names_the_rows);
 }

@@ -256,14 +256,18 @@ static bool handle_init(struct store *s, struct chunk_state *c, const struct arr
     return first;
 }
 
-/* Returns true for a push of an earlier step than the push whose answer the same process waits for.
- * Such a push arrives late, from a stream that has broken. The answer that its sender waits for has
- * the rows of the later push. */
+/* Returns true for a piece that its process sent before the request whose answer it waits for: a
+ * process has one request for a bucket at a time. Such a piece arrives late, from a stream that has
+ * broken. The answer that its sender waits for has the rows of the later request. */
 static bool is_outdated(const struct chunk_state *c, const struct arrival *a)
 {
     const struct waiter *w = &c->waiters[a->head->member];
-    return a->piece->kind == PIECE_PUSH && w->pusher == a->head->incarnation &&
-           (int64_t)a->piece->step < w->push_step;
+    bool is_push = a->piece->kind == PIECE_PUSH;
+    int64_t step = (int64_t)a->piece->step;
+    if (w->pusher == a->head->incarnation)
+        return !is_push || step < w->push_step;
+    return w->puller == a->head->incarnation &&
+           (is_push ? step < c->version : step <= w->pull_step);
 }
 
 /* Applies the piece to its chunk. Returns true if there is a new version. The caller holds the
@@ -272,12 +276,12 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
                          struct store_answer *answer)
 {
     bool is_push = a->piece->kind == PIECE_PUSH;
-    if (c->is_stopped && is_push && !atomic_load(&s->sends_rebase)) /* see handover.c */
-        answer_defer(c, a);
-    else if (c->is_stopped)
+    if (c->is_stopped && (!is_push || atomic_load(&s->sends_rebase)))
         answer->kind = PIECE_REBASE;
     else if (c->rows && !is_outdated(c, a) && !bucket_ops_take_reads(c, a, answer))
         return false;
+    else if (c->is_stopped) /* see handover.c */
+        answer_defer(c, a);
     else if (is_push)
         return handle_push(s, c, a, answer);
     else if (a->piece->kind == PIECE_INIT)
