@@ -11,6 +11,7 @@
 #include "ps/service/shard_send.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/handover.h"
+#include "ps/store/snapshot.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
@@ -523,6 +524,70 @@ static void bucket_with_a_later_hold_is_copied(void **state)
     store_destroy(later);
 }
 
+enum { ROUNDS = 200 };
+
+/* Copies the version that the store before has handed over, again and again. */
+static void *copy_held(void *arg)
+{
+    struct shared_bucket *shared = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct bucket_part p;
+        assert_int_equal(bucket_copy(shared, STEP, NULL, SIZE_MAX, &p), ST_OK);
+        assert_int_equal(p.entries.n, 10);
+        bucket_part_free(&p);
+    }
+    return NULL;
+}
+
+/* A checkpoint or another server still reads the bucket, while generations begin with it. */
+static void bucket_is_copied_while_generations_begin(void **state)
+{
+    struct store *plain, *before = make_before(&plain), *s = begin_next(before, STEP);
+    pthread_t thread;
+    store_destroy(s);
+    assert_int_equal(pthread_create(&thread, NULL, copy_held, shared_of(before)), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        s = begin_next(before, STEP);
+        train(s);
+        store_destroy(s);
+    }
+    pthread_join(thread, NULL);
+    store_destroy(before);
+    store_destroy(plain);
+}
+
+static void ignore(void *ctx)
+{
+}
+
+/* The next generation makes other versions with the numbers of those that the stopped store had. */
+static void stopped_store_offers_one_version_to_checkpoints(void **state)
+{
+    static const int server[N_CHUNKS] = {1, 1, 0};
+    const struct store_config cfg = {.chunks = f.chunks,
+                                     .job = &f.job,
+                                     .server = server,
+                                     .n_members = 1,
+                                     .generation = 1,
+                                     .max_bytes = (int64_t)1 << 32};
+    struct store *before = store_rig_open(&cfg, 0, 0), *s;
+    struct snapshot *snapshot;
+    fill_bucket(before, 2, 10, 2);
+    train(before);
+    handover_stop(before);
+    s = begin_next(before, STEP);
+    train(s);
+    assert_int_equal(snapshot_create(before, ignore, NULL, &snapshot), ST_OK);
+    assert_int_equal(snapshot_begin(snapshot, STEP + 1), ST_RANGE);
+    assert_int_equal(snapshot_begin(snapshot, STEP), ST_OK);
+    snapshot_destroy(snapshot);
+    assert_int_equal(snapshot_create(s, ignore, NULL, &snapshot), ST_OK);
+    assert_int_equal(snapshot_begin(snapshot, STEP - 1), ST_RANGE);
+    snapshot_destroy(snapshot);
+    store_destroy(s);
+    store_destroy(before);
+}
+
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
@@ -530,5 +595,6 @@ int main(void)
         set_up, tear_down, bucket_moves_in_parts, transfer_continues_after_the_last_key,
         invalid_parts_are_refused_and_lose_nothing, bucket_above_its_bound_is_refused,
         repeated_part_changes_nothing, bucket_that_stays_goes_back_to_the_step_of_the_plan,
-        next_store_offers_no_earlier_version, bucket_with_a_later_hold_is_copied);
+        next_store_offers_no_earlier_version, bucket_with_a_later_hold_is_copied,
+        bucket_is_copied_while_generations_begin, stopped_store_offers_one_version_to_checkpoints);
 }

@@ -119,8 +119,9 @@ static enum status adopt_bucket(struct shared_bucket *from, uint64_t version,
     pthread_mutex_lock(&from->lock);
     if (from->bucket->version != version)
         st = bucket_rewind(from->bucket, version);
+    /* other threads may read the other settings without the lock */
     if (st == ST_OK)
-        from->bucket->config = *config;
+        from->bucket->config.optimizer.common.total_steps = config->optimizer.common.total_steps;
     pthread_mutex_unlock(&from->lock);
     if (st == ST_BUSY)
         return copy_bucket(from, version, config, out);

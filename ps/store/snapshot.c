@@ -55,10 +55,12 @@ void snapshot_destroy(struct snapshot *s)
     free(s);
 }
 
-/* Holds version `number` of a bucket. */
+/* Holds version `number` of a bucket. The store of another generation may have made versions with
+ * the same numbers, if they are before this store's first one, or after a version that this store
+ * has handed over. */
 static bool hold_bucket(struct snapshot_chunk *to, const struct chunk_rows *r, int64_t number)
 {
-    if (!r->shared || number < 0)
+    if (!r->shared || number < r->first || (r->held >= 0 && number != r->held))
         return false;
     pthread_mutex_lock(&r->shared->lock);
     enum status st = bucket_hold(r->shared->bucket, (uint64_t)number);
