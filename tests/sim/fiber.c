@@ -95,7 +95,9 @@ static void main_of_fiber(void)
     }
 }
 
-static void begin_stack(struct stack *s)
+/* noreturn, so that the compiler keeps the caller's frame, which the jump to `world` needs. Before
+ * a last call that can return, clang frees the frame. */
+__attribute__((noreturn)) static void begin_stack(struct stack *s)
 {
     static ucontext_t context; /* no local variable: this function never returns */
     s->has_begun = true;
@@ -104,6 +106,7 @@ static void begin_stack(struct stack *s)
     context.uc_stack.ss_size = STACK_BYTES;
     makecontext(&context, main_of_fiber, 0);
     setcontext(&context);
+    abort();
 }
 
 /* Jumps to the fiber, and returns when it jumps back. */
