@@ -1,6 +1,6 @@
 """tests/emulation/mutants finds the code that it removes from kernels/cuda by patterns. These tests
 run no mutant. They check that each call has a mutant, and that the list of names in the script is
-up to date."""
+up to date. The code must also contain each text that tests/sim/mutants replaces."""
 # label: unit
 import argparse
 import glob
@@ -16,6 +16,15 @@ import harness
 
 FOLDER = harness.source("kernels/cuda")
 SCRIPT = harness.source("tests/emulation/mutants")
+SIMULATED = harness.source("tests/sim/mutants")
+
+
+def load(script):
+    loader = importlib.machinery.SourceFileLoader("mutants", script)
+    mutants = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("mutants", loader))
+    loader.exec_module(mutants)
+    return mutants
 
 
 class Mutants(harness.Test):
@@ -61,10 +70,7 @@ class Mutants(harness.Test):
 
     def test_broken_tree_ends_script(self):
         """The script names no mutant: the program exits."""
-        loader = importlib.machinery.SourceFileLoader("mutants", SCRIPT)
-        mutants = importlib.util.module_from_spec(
-            importlib.util.spec_from_loader("mutants", loader))
-        loader.exec_module(mutants)
+        mutants = load(SCRIPT)
         build = mutants.Build.__new__(mutants.Build)
         build.folder, build.sound, build.lock = "build", {}, threading.Lock()
         build.make = lambda m, folder: None
@@ -88,6 +94,16 @@ class Mutants(harness.Test):
         said = self.changed("edges.c", "enum status read_out(", "enum status get_out(")
         self.assertIn("mutants: KNOWN: 'wait edges.c:read_out:cudaStreamSynchronize' is not there",
                       said)
+
+    def test_simulator_texts_present(self):
+        done = harness.run([sys.executable, "-B", SIMULATED, "--check"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        mutants = load(SIMULATED)
+        file, old, new = mutants.MUTANTS[0][2][0]
+        mutants.MUTANTS = [("A", "a rule", [(file, old, new)]),
+                           ("A", "a former rule", [(file, old, new), (file, "no such text", "")])]
+        self.assertEqual(mutants.check(),
+                         ["mutants: a former rule: %s does not contain its text" % file])
 
 
 harness.main(__name__)
