@@ -45,10 +45,9 @@ class Node:
 
 class Cluster:
     """Starts, strikes and watches the cluster in one thread. `timeline` is a heap of the events
-    that are due."""
+    that are due. worker: a worker's program and flags."""
 
-    def __init__(self, folder, n_ps, n_workers, network=None, ps_flags=(), worker_flags=(),
-                 disk=None):
+    def __init__(self, folder, n_ps, n_workers, network, ps_flags, worker, disk=None):
         self.folder, self.network, self.disk = folder, network, disk
         self.counts = {}     # number of faults by kind and target
         self.situations = {} # number of faults by the situation in which they struck
@@ -78,9 +77,9 @@ class Cluster:
                       *(["--drain"] if i > 0 else []), *ps_flags]
         for i, n in enumerate(self.workers):
             place = ["--job_name=worker", "--task_index=%d" % i]
-            n.argv = [harness.program("worker"), *(hosts + place if i < n_workers else join),
+            n.argv = [*worker, *(hosts + place if i < n_workers else join),
                       "--summary_json=" + self.summary_path(i),
-                      "--record_samples=" + self.samples_path(i), *worker_flags]
+                      "--record_samples=" + self.samples_path(i)]
         for n in self.spares:
             n.state = "absent"
         if network:
@@ -424,10 +423,11 @@ class Cluster:
                 n.state = "down"
 
     def summaries(self):
-        """Returns [(worker, its summary)] of the workers that saw the job's end."""
+        """Returns [(worker, its summary)] of the workers that saw the job's end. A member of a job
+        with tables that was started again after the end has no rows."""
         out = []
         for i, n in enumerate(self.workers):
-            if n.state == "done":
+            if n.state == "done" and not self.has_logged(n, "result over"):
                 out.append((i, harness.read_json(self.summary_path(i))))
         return out
 

@@ -3,6 +3,7 @@ of the undisturbed cluster."""
 import math
 import os
 import shutil
+import sys
 import time
 
 import chaos_disk
@@ -10,9 +11,11 @@ import chaos_schedule
 import ckpt_folder
 import harness
 import samples
+import table_trainer
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
+TABLE_MEMBER = harness.source("tests/python/chaos_member.py")
 # Least deadline of the undisturbed run, in seconds: --deadline may be shorter.
 UNDISTURBED_S = 30 * harness.PATIENCE
 SYNC = ("sync", "clip")  # the parameters equal those of the undisturbed run, bit for bit
@@ -41,12 +44,17 @@ class Runs:
               "--save_steps=%d" % self.o.save_steps]
         if ps_has("worker_timeout"):
             ps.append("--worker_timeout=%d" % (self.o.worker_timeout * harness.SLOWNESS))
-        worker = ["--models_dir=" + harness.MODELS, "--model=" + MODEL, "--progress=lines",
-                  "--data_dir=" + self.data, "--batch_size=%d" % BATCH, "--seed=5",
-                  "--train_steps=%d" % self.o.steps, "--chunk_bytes=32768", "--log_every=1",
-                  "--intra_op_threads=1", *MODES[self.o.mode]]
+        worker = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=" + MODEL,
+                  "--progress=lines", "--data_dir=" + self.data, "--batch_size=%d" % BATCH,
+                  "--seed=5", "--train_steps=%d" % self.o.steps, "--chunk_bytes=32768",
+                  "--log_every=1", "--intra_op_threads=1", *MODES[self.o.mode]]
+        if self.o.tables:
+            worker = [sys.executable, "-B", TABLE_MEMBER, "--train_steps=%d" % self.o.steps,
+                      "--batch_size=%d" % table_trainer.BATCH, "--seed=%d" % table_trainer.SEED,
+                      *MODES[self.o.mode]]
         if disturbed:
-            worker.append("--fault_push_delay_ms=%d" % self.o.push_delay)
+            worker.append("--%spush_delay_ms=%d" % ("" if self.o.tables else "fault_",
+                                                    self.o.push_delay))
         disk = None
         if disturbed and self.disk:
             disk = chaos_disk.Disk(os.path.join(folder, "ckpt"), folder + ".image")
@@ -62,6 +70,9 @@ class Runs:
             try:
                 cluster.run([], max(self.o.deadline, UNDISTURBED_S))
                 self.want = cluster.summaries()[0][1]["parameters_sha256"]
+                if self.o.tables and self.want != table_trainer.plain(self.o.workers, self.o.steps):
+                    raise harness.Failure("the undisturbed run's rows are not those of a program "
+                                          "without servers")
             except harness.Failure:
                 cluster.keep_logs(os.path.join(self.o.logs, "undisturbed"))
                 raise

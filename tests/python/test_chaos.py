@@ -22,6 +22,14 @@ class Chaos(harness.Test):
         self.assertEqual(p.status, 0)
         self.assertIn("5 of 5 seeds ended well", p.output())
 
+    def test_tables_end_with_undisturbed_bits(self):
+        p = self.start("chaos", [sys.executable, "-B", CHAOS, "--tables", "--steps=60",
+                                 "--save_steps=5", "--seeds=2,4", "--logs=" + self.path("logs")])
+        p.wait(250, None)
+        print("\n".join(p.lines))
+        self.assertEqual(p.status, 0)
+        self.assertIn("2 of 2 seeds ended well", p.output())
+
     def test_same_seed_makes_same_schedule(self):
         """The same seed makes the same faults. An omitted kind moves no other fault."""
         kinds = list(chaos_schedule.KINDS)
