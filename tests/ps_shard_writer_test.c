@@ -2,6 +2,7 @@
  * at once, the next order fails, a late end of the write makes the writer free, and no caller
  * waits. The tests have no service. */
 #include "base/clock.h"
+#include "net/wire/tables.h"
 #include "ps/checkpoint/shard_writer.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { DEADLINE_MS = 60000, MAX_CHUNKS = 8 };
@@ -22,6 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all fields be
 static pthread_cond_t wake;
 static int hangs, n_hanging, n_synced; /* numbers of fsync calls that hang, and that have ended */
 static int n_changes, n_released;
+static int priority; /* nice value of the thread that called fsync last */
 
 /* Replaces the disk: a call lasts while `hangs` is set. */
 int __wrap_fsync(int fd)
@@ -29,6 +32,7 @@ int __wrap_fsync(int fd)
     (void)fd; /* nothing has to survive a failure of the machine */
     pthread_mutex_lock(&lock);
     n_hanging += hangs;
+    priority = getpriority(PRIO_PROCESS, (id_t)gettid());
     pthread_cond_broadcast(&wake);
     while (hangs)
         pthread_cond_wait(&wake, &lock);
@@ -80,7 +84,7 @@ struct rig {
 static void init_values(struct rig *r)
 {
     static const float zeros[2048];
-    for (int i = 0; i < r->chunks->n_chunks; i++) {
+    for (int i = 0; i < r->chunks->n_dense; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {1, 0, 1};
         struct net_piece piece = {
@@ -88,6 +92,14 @@ static void init_values(struct rig *r)
         enum piece_kind got = store_rig_act(r->store, &head, piece, zeros, clock_now_ns());
         assert_int_equal(got, PIECE_VERSION);
     }
+}
+
+static void open_store(struct rig *r)
+{
+    struct store_config cfg = {
+        .chunks = r->chunks, .job = &r->job, .server = r->server, .generation = 1};
+    r->store = store_rig_open(&cfg, 1, 1);
+    init_values(r);
 }
 
 static int setup(void **state)
@@ -100,10 +112,7 @@ static int setup(void **state)
     optim_defaults(OPTIM_SGD, &r->job.optim);
     assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
     assert_in_range(r->chunks->n_chunks, 2, MAX_CHUNKS);
-    struct store_config cfg = {
-        .chunks = r->chunks, .job = &r->job, .server = r->server, .generation = 1};
-    r->store = store_rig_open(&cfg, 1, 1);
-    init_values(r);
+    open_store(r);
     assert_int_equal(shard_writer_create(on_changed, NULL, &r->writer), ST_OK);
     *state = r;
     return 0;
@@ -254,6 +263,26 @@ static void order_behind_a_captured_one_is_refused(void **state)
     }
 }
 
+/* Training waits for the thread that copies rows, so it has the priority of this process. */
+static void files_without_rows_have_the_lowest_priority(void **state)
+{
+    struct rig *r = *state;
+    struct net_table table = {
+        .name = "ads", .dim = 4, .n_buckets = 1, .max_rows = 10, .step_rows = 10};
+    int own = getpriority(PRIO_PROCESS, (id_t)gettid());
+    order(r, 1, 1, 0);
+    assert_int_equal(wait_end(r).phase, PART_WRITTEN);
+    assert_int_equal(priority, 19);
+    store_destroy(r->store);
+    optim_rows_defaults(OPTIM_ROWS_SGD, &table.optimizer);
+    assert_int_equal(tables_add(r->chunks, &table, 1), ST_OK);
+    assert_in_range(r->chunks->n_chunks, 3, MAX_CHUNKS);
+    open_store(r);
+    order(r, 2, 2, 0);
+    assert_int_equal(wait_end(r).phase, PART_WRITTEN);
+    assert_int_equal(priority, own);
+}
+
 static void *volatile left[2]; /* valid until exit, for the leak checker */
 
 static void end_does_not_wait_for_the_disk(void **state)
@@ -278,5 +307,6 @@ static void end_does_not_wait_for_the_disk(void **state)
 int main(void)
 {
     return RUN_EACH(setup, teardown, hanging_file_is_given_up, waiting_order_is_replaced,
-                    order_behind_a_captured_one_is_refused, end_does_not_wait_for_the_disk);
+                    order_behind_a_captured_one_is_refused,
+                    files_without_rows_have_the_lowest_priority, end_does_not_wait_for_the_disk);
 }

@@ -1,9 +1,11 @@
-/* ps/checkpoint/shard_writer.c - see shard_writer.h. A separate thread of the lowest priority
- * writes a file, so that the write uses only the time that training on this machine leaves. It
- * holds no lock that training needs; the writer's own thread does the work under locks. `use` names
- * the present owner of the capture and of its order: the caller of order or cancel while an order
- * begins or ends, the chunks while the order is armed, the writer's thread while it writes the
- * file.
+/* ps/checkpoint/shard_writer.c - see shard_writer.h. A separate thread writes a file. It has the
+ * lowest priority, so that the write uses only the time that training on this machine leaves, and
+ * it holds no lock that training needs. Tables are an exception: rows are copied under the locks of
+ * their buckets, so the thread then has the priority of the server, or training would wait for it
+ * as long as other threads use the processor. The writer's own thread does the work under its own
+ * locks. `use` names the present owner of the capture and of its order: the caller of order or
+ * cancel while an order begins or ends, the chunks while the order is armed, the writer's thread
+ * while it writes the file.
  * Locks:   a chunk's, then the writer's. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
@@ -88,7 +90,8 @@ static void *writing_main(void *arg)
 {
     struct writing *w = arg;
     /* on Linux this sets the priority of this thread alone */
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
+    if (w->file->chunks->n_tables == 0)
+        setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     w->st = snapshot_file_write(w->file, w->capture, &w->written);
     return NULL;
 }
