@@ -36,6 +36,7 @@ class Table:
         self.gradients: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._reads: list[torch.Tensor] = []
         self.pushed = False  # whether this step's gradients were pushed
+        self._read = False  # whether this step has waited for the answers to the last push
 
     def __deepcopy__(self, _memo: Any) -> None:
         return None
@@ -44,7 +45,7 @@ class Table:
         return type(None), ()
 
     def begin_step(self) -> None:
-        self.gradients, self._reads, self.pushed = [], [], False
+        self.gradients, self._reads, self.pushed, self._read = [], [], False, False
 
     def exchange(self) -> Any:
         """Returns the exchange. Raises Invalid outside of its steps."""
@@ -65,7 +66,7 @@ class Table:
             found = exchange.member.lookup(self.number, keys)
             if exchange._trace:
                 exchange._trace.add("wait", "rows of " + self.name, begin)
-            exchange.counts = found is not None
+            exchange.counts = self._read = found is not None
         if found is None:  # PyTorch's bags need a row, even if no key uses it
             rows = torch.zeros(max(1, len(keys)), self.dim, device="cpu")
         else:
@@ -103,6 +104,10 @@ class Table:
     def push(self) -> None:
         """Pushes the step's gradients, or none, with the keys that the next step reads."""
         exchange = self.exchange()
+        if exchange.early and not self._read:  # the last push may have no answer yet
+            exchange.counts = exchange.member.lookup(self.number, None) is not None
+            if not exchange.counts:
+                return
         if self._reads:
             exchange.member.next_keys(self.number, torch.cat(self._reads).unique())
         keys = gradients = None
