@@ -42,9 +42,12 @@ class Clicks(torch_case.Torch):
             return t.nn.functional.binary_cross_entropy_with_logits(
                 net(k[items], dense[items]), labels[items])
 
+        # The threads of the members would use PyTorch's random numbers at the same time.
+        nets = [network(Embedding(1000000, clicks.DIM, name="keys", init="uniform",
+                                  init_scale=0.05)) for _ in range(2)]
+
         def member(i, settings):
-            net = network(Embedding(1000000, clicks.DIM, name="keys", init="uniform",
-                                    init_scale=0.05))
+            net = nets[i]
             rule, seen, first, found = optimizer(net), [], None, None
             exchange = self.exchange(net, optimizer=rule, train_steps=steps,
                                      **{**settings, "batch_size": 128})
