@@ -23,6 +23,8 @@ REFUSED = {
     "scale_grad_by_freq": "divide per_sample_weights by the frequencies",
     "sparse": "remove it; the gradients of a table are always those of its rows",
     "_weight": "rows begin with values of the settings init and init_scale",
+    "dtype": "rows are float32; convert the output by .to(dtype)",
+    "device": "remove it; the output is on the device of the keys",
 }
 
 
@@ -149,8 +151,9 @@ class _Rows(torch.nn.Module):
         """Returns the rows of the unique keys, and the place of each key in them, on the device of
         the keys."""
         if self._table is None:
-            raise Invalid("table '%s' has no rows here: the module belongs to no exchange whose "
-                          "steps have begun, or is a copy" % self.name)
+            raise Invalid("table '%s' has no rows here; use the module of the exchange's model, "
+                          "not a copy, after the first step has begun and before the loop ends; "
+                          "checkpoints of the servers have the rows" % self.name)
         unique, places = torch.unique(unsigned(keys), return_inverse=True)
         rows = self._table.rows(unique)
         return rows.to(keys.device), places.to(keys.device)
