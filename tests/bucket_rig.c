@@ -293,10 +293,15 @@ void bucket_rig_check(struct rig *r, int chunk, int member, int64_t version,
     assert_memory_equal(got->values, rows, elems * sizeof *rows);
 }
 
-void bucket_rig_check_all(struct rig *r, int chunk, int64_t version)
+void bucket_rig_check_all_as(struct rig *r, int chunk, int member, int64_t version)
 {
     static struct rig_push all;
     bucket_rig_fill_reads(r, chunk, 0, RIG_KEYS, &all);
-    assert_int_equal(bucket_rig_pull(r, chunk, 0, version, &all), PIECE_VERSION);
-    bucket_rig_check(r, chunk, 0, version, &all);
+    assert_int_equal(bucket_rig_pull(r, chunk, member, version, &all), PIECE_VERSION);
+    bucket_rig_check(r, chunk, member, version, &all);
+}
+
+void bucket_rig_check_all(struct rig *r, int chunk, int64_t version)
+{
+    bucket_rig_check_all_as(r, chunk, 0, version);
 }

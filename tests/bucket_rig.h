@@ -99,6 +99,8 @@ void bucket_rig_expect(struct rig *r, int chunk, const struct rig_push *const *p
 /* Checks that the member's last answer has these rows of a version of the expected bucket. */
 void bucket_rig_check(struct rig *r, int chunk, int member, int64_t version,
                       const struct rig_push *reads);
+/* Pulls all keys as a member that waits for no answer, and checks them. */
+void bucket_rig_check_all_as(struct rig *r, int chunk, int member, int64_t version);
 /* Pulls all keys as member 0, and checks them. */
 void bucket_rig_check_all(struct rig *r, int chunk, int64_t version);
 

@@ -52,7 +52,7 @@ static void check_refused(void (*spoil)(struct rig_push *push, struct rig_push *
         if (!strstr(r.got[2][1].text, text))
             fail_msg("'%s' lacks '%s'", r.got[2][1].text, text);
         assert_non_null(strstr(r.got[2][1].text, "table 'ads', bucket 0"));
-        bucket_rig_check_all(&r, 1, 0);
+        bucket_rig_check_all_as(&r, 1, 2, 0);
         finish_step();
         bucket_rig_close(&r);
     }

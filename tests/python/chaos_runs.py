@@ -11,8 +11,10 @@ import chaos_schedule
 import ckpt_folder
 import harness
 import samples
-import table_trainer
 from chaos_cluster import Cluster
+
+harness.use_package()
+import table_trainer  # noqa: E402
 
 BATCH, MODEL = 12, "lenet5"
 TABLE_MEMBER = harness.source("tests/python/chaos_member.py")
@@ -35,6 +37,8 @@ class Runs:
         self.o, self.data, self.folder, self.network = o, data, folder, network
         self.disk = disk  # each run has a disk of its own
         self.want = None
+        if o.tables:  # its workers import the package
+            os.environ.update(harness.package_env())
         # Whether runs must end with the undisturbed run's bits.
         self.has_bits = o.mode in SYNC and not o.late
 

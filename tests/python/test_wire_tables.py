@@ -4,7 +4,6 @@ tables, or settings that tables cannot have, are refused with a sentence."""
 # label: cluster sanitize
 import json
 import struct
-import unittest
 
 import harness
 from test_wire import Client, Stream
@@ -152,5 +151,4 @@ class WireTables(Client):
         self.kill(ps)
 
 
-if __name__ == "__main__":
-    unittest.main()
+harness.main(__name__)
