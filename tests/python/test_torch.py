@@ -462,12 +462,16 @@ class Servers(torch_case.Torch):
             def reached(name, text):
                 harness.until(lambda: text in cluster.output(name), "%s: %s" % (name, text), 60)
             reached("worker:0", "step 5 ")
+            held = cluster.processes["worker:0"].popen
+            held.send_signal(signal.SIGSTOP)  # until the joiner has imported PyTorch
             joins = cluster.add_worker()
             cluster.kill("worker:1")
             cluster.start_worker(1)
+            reached("ps:0", "joins at step")
+            held.send_signal(signal.SIGCONT)
             reached("joined:0", "step ")
             joins.popen.terminate()
-            joins.wait(60 * harness.PATIENCE)
+            reached("ps:0", "leaves at step")
             cluster.kill("ps:0")
             cluster.start_ps()
             self.wait(cluster)
