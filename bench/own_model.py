@@ -24,7 +24,7 @@ import statistics
 import sys
 
 import two_members
-from common import SOURCE, in_turns, machine, write_json
+from common import SOURCE, machine, write_json
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "early": "Weir with early=True",
@@ -110,16 +110,8 @@ def compare(rounds, median, kind):
 
 def main():
     args = parse()
-    kinds = args.kinds.split(",")
-    if not set(kinds) <= set(NAMES):
-        sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
-    rounds = {kind: [] for kind in kinds}
-    for i, kind in in_turns(args.rounds, kinds):
-        rounds[kind].append(round_of(args, kind))
-        print("round %d of %d: %-5s %7.0f tokens/s, CPU %.1f ms per 1,000" % (
-            i + 1, args.rounds, kind, rounds[kind][-1]["tokens_per_s"],
-            rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
-    report(args, rounds)
+    report(args, two_members.rounds(args, NAMES, round_of, lambda r: (
+        "%7.0f tokens/s, CPU %.1f ms per 1,000" % (r["tokens_per_s"], r["cpu_ms_per_1000"]))))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import statistics
 import sys
 
 import two_members
-from common import SOURCE, in_turns, machine, write_json
+from common import SOURCE, machine, write_json
 
 RUN = os.path.join(SOURCE, "bench/sparse_run.py")
 NAMES = {"tables": "sparse table, sync", "async": "sparse table, async",
@@ -105,16 +105,8 @@ def report(args, rounds):
 
 def main():
     args = parse()
-    kinds = args.kinds.split(",")
-    if not set(kinds) <= set(NAMES):
-        sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
-    rounds = {kind: [] for kind in kinds}
-    for i, kind in in_turns(args.rounds, kinds):
-        rounds[kind].append(round_of(args, kind))
-        print("round %d of %d: %-6s %7.0f samples/s, CPU %.1f ms per 1,000" % (
-            i + 1, args.rounds, kind, rounds[kind][-1]["samples_per_s"],
-            rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
-    report(args, rounds)
+    report(args, two_members.rounds(args, NAMES, round_of, lambda r: (
+        "%7.0f samples/s, CPU %.1f ms per 1,000" % (r["samples_per_s"], r["cpu_ms_per_1000"]))))
 
 
 if __name__ == "__main__":

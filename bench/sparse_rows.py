@@ -21,7 +21,7 @@ import sys
 import torch
 import two_members
 import weir
-from common import in_turns, machine, write_json
+from common import machine, write_json
 from member_clock import Clock
 
 NAMES = {"shm": "shared memory", "tcp": "TCP on loopback"}
@@ -92,21 +92,14 @@ def main():
     if len(sys.argv) == 2 and sys.argv[1].startswith("--member="):
         return member(json.loads(sys.argv[1][9:]))
     args = parse()
-    kinds = args.kinds.split(",")
-    if not set(kinds) <= set(NAMES):
-        sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
-    rounds = {kind: [] for kind in kinds}
-    for i, kind in in_turns(args.rounds, kinds):
-        rounds[kind].append(round_of(args, kind))
-        print("round %d of %d: %s %.2f M rows for a second of the server's processor time" % (
-            i + 1, args.rounds, kind, rounds[kind][-1]["per_server_second"]),
-            file=sys.stderr, flush=True)
+    rounds = two_members.rounds(args, NAMES, round_of, lambda r: (
+        "%.2f M rows for a second of the server's processor time" % r["per_server_second"]))
     print("\n%s; table of %d x %d, Adagrad, %d log-uniform keys of a member in a step; 2 members; "
           "median of %d interleaved rounds (lowest to highest), million rows pushed and pulled:\n"
           % (machine(), args.rows, args.dim, args.keys, args.rounds))
     print("| | for a second of the server's processor time | of the members' | by the clock | "
           "MB of ps |\n| --- | --- | --- | --- | --- |")
-    for kind in kinds:
+    for kind in rounds:
         cells = []
         for figure in ("per_server_second", "per_member_second", "per_second"):
             of = [r[figure] for r in rounds[kind]]

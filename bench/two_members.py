@@ -5,13 +5,27 @@ import subprocess
 import sys
 import time
 
-from common import SOURCE, free_ports, wait_all
+from common import SOURCE, free_ports, in_turns, wait_all
 
 BUILD = os.path.join(SOURCE, "build")
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", os.path.join(BUILD, "bin"))
 sys.path.insert(0, os.path.join(SOURCE, "python"))
 import weir  # noqa: E402
+
+
+def rounds(args, names, round_of, describe):
+    """Returns {kind: [figures of each round]} for the kinds of args.kinds, whose rounds alternate.
+    names: all kinds; round_of(args, kind) returns figures, which describe(figures) prints."""
+    kinds = args.kinds.split(",")
+    if not set(kinds) <= set(names):
+        sys.exit("bench: --kinds is a list of %s" % ", ".join(names))
+    found = {kind: [] for kind in kinds}
+    for i, kind in in_turns(args.rounds, kinds):
+        found[kind].append(round_of(args, kind))
+        print("round %d of %d: %-6s %s" % (i + 1, args.rounds, kind, describe(found[kind][-1])),
+              file=sys.stderr, flush=True)
+    return found
 
 
 def run(has_server, argv, what, limit):
