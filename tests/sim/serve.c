@@ -241,10 +241,7 @@ static uint64_t last_key(const struct net_fetch_item *i)
     return row > pending ? row : pending;
 }
 
-static enum status hand_over(int server, const struct net_fetch_request *request,
-                             const struct net_fetch_item *i,
-                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
-                             void *ctx)
+static struct net_fetched fetched_of(const struct net_fetch_item *i)
 {
     struct net_fetched f = {.chunk = i->chunk,
                             .version = i->version,
@@ -256,35 +253,44 @@ static enum status hand_over(int server, const struct net_fetch_request *request
                             .n_samples = i->n_samples,
                             .idle = data_of(i->idle),
                             .n_idle = i->idle ? 1 : 0};
-    if (i->is_bucket) {
-        f.is_bucket = true;
-        f.has_more = i->has_more;
-        f.n_rows = i->keys ? i->keys->bytes / sizeof *f.keys : 0;
-        f.keys = data_of(i->keys);
-        f.steps = data_of(i->steps);
-        f.n_pending = i->pending ? i->pending->bytes / (3 * sizeof *f.keys) : 0;
-        f.pending_keys = data_of(i->pending);
-        f.pending_steps = f.pending_keys + f.n_pending;
-        f.pending_counts = f.pending_steps + f.n_pending;
-        check_part(server, request, &f);
-    } else {
-        oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version,
-                       f.value, f.slots, "fetched");
+    if (!i->is_bucket)
+        return f;
+    f.is_bucket = true;
+    f.has_more = i->has_more;
+    f.n_rows = i->keys ? i->keys->bytes / sizeof *f.keys : 0;
+    f.keys = data_of(i->keys);
+    f.steps = data_of(i->steps);
+    f.n_pending = i->pending ? i->pending->bytes / (3 * sizeof *f.keys) : 0;
+    f.pending_keys = data_of(i->pending);
+    f.pending_steps = f.pending_keys + f.n_pending;
+    f.pending_counts = f.pending_steps + f.n_pending;
+    return f;
+}
+
+/* Checks a reply of a server's present life. */
+static void check_reply(int server, const struct net_fetch_request *request,
+                        const struct net_fetch_reply *reply)
+{
+    for (int i = 0; i < reply->n; i++) {
+        struct net_fetched f = fetched_of(&reply->item[i]);
+        if (f.is_bucket)
+            check_part(server, request, &f);
+        else
+            oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version,
+                           f.value, f.slots, "fetched");
     }
-    return take(ctx, &f);
 }
 
 /* Passes the chunks of a reply on, and removes them from the request. */
-static enum status take_reply(int server, struct net_fetch_request *rest,
-                              const struct net_fetch_reply *reply,
+static enum status take_reply(struct net_fetch_request *rest, const struct net_fetch_reply *reply,
                               enum status (*take)(void *ctx, const struct net_fetched *chunk),
                               void *ctx)
 {
     enum status st = ST_OK;
-    const struct net_fetch_request asked = *rest;
     for (int i = 0; i < reply->n && st == ST_OK; i++) {
         const struct net_fetch_item *item = &reply->item[i];
-        st = hand_over(server, &asked, item, take, ctx);
+        struct net_fetched f = fetched_of(item);
+        st = take(ctx, &f);
         rest->has_after = item->has_more;
         rest->after = item->has_more ? last_key(item) : 0;
         rest->chunk += !item->has_more;
@@ -329,9 +335,13 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
             snprintf(why, CONTROL_TEXT_BYTES, "%s", reply.refused);
             st = ST_REFUSED;
         } else {
+            uint32_t life = sim.node[c->server].life;
+            check_reply(c->server, &rest, &reply);
             enum fate fate = fate_of(c, &reply);
+            if (sim.node[c->server].life == life)
+                check_reply(c->server, &rest, &reply);
             if (fate != REPLY_IS_LOST)
-                st = take_reply(c->server, &rest, &reply, take, ctx);
+                st = take_reply(&rest, &reply, take, ctx);
             if (fate == RUN_ENDS && st == ST_OK) {
                 snprintf(why, CONTROL_TEXT_BYTES, "no data since the last chunk");
                 st = ST_DEADLINE;
