@@ -62,14 +62,23 @@ def library(test, source):
                    check=True, input=source)
     return path
 
-# The program's last grpc_shutdown() never returns, as if gRPC lacked a thread. gRPC's own threads
-# call these functions, too, and one of them may be the last.
-HANGING_GRPC = r"""
+# Returns whether gRPC itself calls a function: its own threads also call grpc_init and
+# grpc_shutdown, and one of them may make the last call.
+IS_OF_GRPC = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <string.h>
+static int is_of_grpc(void *caller)
+{
+    Dl_info info;
+    return dladdr(caller, &info) && strstr(info.dli_fname, "libgrpc");
+}
+"""
+
+# The program's last grpc_shutdown() never returns, as if gRPC lacked a thread.
+HANGING_GRPC = IS_OF_GRPC + r"""
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 static atomic_int users, hangs;
@@ -81,11 +90,6 @@ int nanosleep(const struct timespec *how_long, struct timespec *rest)
     return how_long->tv_sec > 10 ? 0
         : ((int (*)(const struct timespec *, struct timespec *))dlsym(RTLD_NEXT, "nanosleep"))(
             how_long, rest);
-}
-static int is_of_grpc(void *caller)
-{
-    Dl_info info;
-    return dladdr(caller, &info) && strstr(info.dli_fname, "libgrpc");
 }
 void grpc_init(void)
 {
