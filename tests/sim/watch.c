@@ -433,8 +433,25 @@ enum status __wrap_checkpoint_folder_check_files(const char *folder,
     return __real_checkpoint_folder_check_files(folder, m, how, why);
 }
 
-/* Returns true if the folder has a manifest that is older than the given checkpoint, and that all
- * servers can read. */
+/* Returns true if the folder has the files of all servers of a checkpoint. The manifest alone does
+ * not show it: if a file server renames the manifest late, servers may have removed files of this
+ * checkpoint before. */
+static bool has_files(struct checkpoint_id id)
+{
+    struct checkpoint_name is;
+    int at = 0, n = 0, n_servers = 0;
+    for (const char *text; (text = disk_next_name(&at));) {
+        checkpoint_name_parse(text, &is);
+        if (is.kind == CHECKPOINT_NAME_FILE && checkpoint_names_compare(is.id, id) == 0) {
+            n++;
+            n_servers = is.n_servers;
+        }
+    }
+    return n > 0 && n == n_servers;
+}
+
+/* Returns true if the folder has a complete checkpoint that is older than the given one, and that
+ * all servers can read. */
 static bool has_older(struct checkpoint_id than)
 {
     struct checkpoint_name is;
@@ -442,7 +459,8 @@ static bool has_older(struct checkpoint_id than)
     for (const char *text; (text = disk_next_name(&at));) {
         checkpoint_name_parse(text, &is);
         if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
-            checkpoint_names_compare(is.id, than) < 0 && !is_damaged_anywhere(is.id))
+            checkpoint_names_compare(is.id, than) < 0 && !is_damaged_anywhere(is.id) &&
+            has_files(is.id))
             return true;
     }
     return false;
