@@ -209,6 +209,38 @@ static void server_of_an_ending_generation_does_not_write(void **state)
     rig_close(&r);
 }
 
+/* A generation ends while answers are pending, and the server has already begun the next one when
+ * it is joined again for these answers. It can write to the memory in this next generation. */
+static void server_that_is_ahead_writes_again(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    pthread_t thread;
+    void *failed;
+    rig_open(&r, 1, true);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    tiny_step_on(&r.m, 0, 2);
+    tiny_set(&r.tiny, &r.tiny.lose, 1);
+    int before = tiny_get(&r.tiny, &r.tiny.n_piece);
+    tiny_push_all(&r.m, 2);
+    tiny_await(&r.tiny, &r.tiny.n_piece, before + MODEL_CHUNKS);
+    tiny_rebase_late(&r.tiny, 0);
+    assert_int_equal(net_exchange_wait(r.m.x, 0, 1, 3), ST_REBASED);
+    assert_int_equal(pthread_create(&thread, NULL, start_again, &r), 0);
+    await_state(&r, SESSION_ASKING);
+    tiny_stop(&r.tiny);
+    r.tiny.lose = 0;
+    tiny_go_back(&r.tiny, 1);
+    tiny_start(&r.tiny);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    int placed = n_placed(&r);
+    tiny_step_on(&r.m, 1, 4);
+    tiny_assert_params(&r.m, 4);
+    assert_int_equal(n_placed(&r), placed + 3 * MODEL_CHUNKS);
+    rig_close(&r);
+}
+
 /* A server has opened the memory, but its answer to the join was lost. */
 static void memory_is_replaced_after_a_lost_answer(void **state)
 {
@@ -231,8 +263,9 @@ static void memory_is_replaced_after_a_lost_answer(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        server_writes_versions_to_params, memory_that_is_not_lent_is_not_written,
-        write_without_an_answer_does_not_count, late_write_of_an_old_server_is_harmless,
-        server_of_an_ending_generation_does_not_write, memory_is_replaced_after_a_lost_answer);
+    return RUN_TESTS(server_writes_versions_to_params, memory_that_is_not_lent_is_not_written,
+                     write_without_an_answer_does_not_count,
+                     late_write_of_an_old_server_is_harmless,
+                     server_of_an_ending_generation_does_not_write,
+                     server_that_is_ahead_writes_again, memory_is_replaced_after_a_lost_answer);
 }

@@ -278,6 +278,17 @@ static void note_opened(struct link *l, bool opened)
     pthread_mutex_unlock(&l->x->lock);
 }
 
+/* Returns true if the join of this answer was made only for the last answers of a generation, and
+ * the server has begun the next one already. The link joins again, to lend the memory of params. */
+static bool is_late_for_last_answers(struct link *l, const struct net_join_reply *reply)
+{
+    struct net_exchange *x = l->x;
+    pthread_mutex_lock(&x->lock);
+    bool late = x->values && l->named == 0 && reply->generation > x->session->generation;
+    pthread_mutex_unlock(&x->lock);
+    return late;
+}
+
 /* Reports a server's answer to the session. */
 static void report_answer(struct link *l, const struct net_join_reply *reply)
 {
@@ -290,6 +301,10 @@ static void report_answer(struct link *l, const struct net_join_reply *reply)
     struct server_set set = {.links = NULL};
     const char *reason = reply->why;
     int welcome = reply->answer == JOIN_WELCOME || reply->answer == JOIN_INIT;
+    if (welcome && is_late_for_last_answers(l, reply)) {
+        e.answer = JOIN_RETRY;
+        welcome = 0;
+    }
     if (welcome) {
         reason = "the servers are changing to another generation";
         l->offered = reply->segment;
@@ -373,12 +388,13 @@ static void on_join(struct grpc_runtime_op *op, bool ok)
         grpc_byte_buffer_destroy(message);
 }
 
-/* Returns true if the link joins again only to receive the last answers of a generation that ends.
- * The caller holds x->lock. */
+/* Returns true if the link joins again only to receive the last answers of a generation that ends;
+ * false if a server has begun a newer one. The caller holds x->lock. */
 static bool is_for_last_answers(const struct link *l)
 {
     const struct session *s = l->x->session;
-    return s->state == SESSION_ASKING && !l->retired && s->link[l->index].busy;
+    return s->state == SESSION_ASKING && s->heard <= s->generation && !l->retired &&
+           s->link[l->index].busy;
 }
 
 void link_join(struct link *l, const struct session_action *a)
