@@ -1,10 +1,10 @@
-/* libweir/row_keys.h - the keys of one call for a table, by bucket, ascending in each bucket and
- * each once, with the places at which the call has them. Private to libweir/.
+/* member/row_keys.h - the keys of one call for a table, by bucket, ascending in each bucket and
+ * each once, with the places at which the call has them.
  * Owns:    its memory, which later calls use again.
  * Threads: one at a time for an object.
  * Errors:  ST_NOMEM. */
-#ifndef LIBWEIR_ROW_KEYS_H
-#define LIBWEIR_ROW_KEYS_H
+#ifndef MEMBER_ROW_KEYS_H
+#define MEMBER_ROW_KEYS_H
 #include "net/wire/tables.h"
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* tests/libweir_row_keys_test.c - compares the sorted keys of a call, the sums of repeated keys and
  * the rows that are read with plain loops over the call. */
-#include "libweir/row_keys.h"
+#include "member/row_keys.h"
 #include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>

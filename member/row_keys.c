@@ -1,7 +1,7 @@
-/* libweir/row_keys.c - see row_keys.h. The keys are sorted by their bytes, lowest first, and then
+/* member/row_keys.c - see row_keys.h. The keys are sorted by their bytes, lowest first, and then
  * by bucket; each pass keeps the order of equal digits. A byte that all keys share needs no pass,
  * so small numbers need few. */
-#include "libweir/row_keys.h"
+#include "member/row_keys.h"
 #include <stdlib.h>
 #include <string.h>
 
