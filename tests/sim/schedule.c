@@ -353,6 +353,15 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_clip] = 1;
 }
 
+static void remove_apart(struct sim_schedule *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_faults; i++)
+        if (s->fault[i].kind != FAULT_apart)
+            s->fault[n++] = s->fault[i];
+    s->n_faults = n;
+}
+
 void sim_schedule_tables(struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(s->seed, STREAM_OPTIONS, 3);
@@ -378,6 +387,7 @@ void sim_schedule_tables(struct sim_schedule *s)
         o[OPT_coordinator] = o[OPT_full_stops] = 1;
         o[OPT_buckets] = sim_between(&r, 0, 1);
         o[OPT_max_rows] = sim_between(&r, option_low[OPT_max_rows], 12);
+        remove_apart(s); /* it waits for ever if all other workers end with errors */
     }
 }
 
