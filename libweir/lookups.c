@@ -1,10 +1,7 @@
-/* libweir/lookups.c - reads rows of tables; see tables.h and weir_tables.h. The answers to pushes
- * and pulls of a bucket contain rows, which the exchange keeps until the bucket's next request. A
- * lookup reads a bucket's rows from the last answer if it has all of them, and otherwise pulls all
- * of them, so that they have one version. A bucket with more keys than its share of step_rows is
- * read in parts. */
-#include "base/log.h"
+/* libweir/lookups.c - reads rows of tables; see tables.h and weir_tables.h. A lookup within a step
+ * reads the version of the step (member/row_reads.h). */
 #include "libweir/tables.h"
+#include "member/row_reads.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,59 +17,17 @@ struct lookup {
     int64_t deadline_ns;
 };
 
-/* Checks that a bucket in lockstep has exactly the version of the step: servers keep the version
- * before the newest one (I4), so a member that starts again receives the rows of its step. */
-static enum status check_version(const struct lookup *l, int chunk)
-{
-    const struct updates *x = &l->w->updates;
-    int64_t version = x->ops->version(x->ctx, chunk);
-    if (l->w->own_pace || version == l->version)
-        return ST_OK;
-    if (version < 0)
-        return ST_REBASED;
-    LOG_E("table '%s': a server sent rows of step %lld, but step %lld was requested", l->net->name,
-          (long long)version, (long long)l->version);
-    return ST_PROTOCOL;
-}
-
-/* Reads rows of a bucket from its last answer, and requests those that the answer does not have.
- * Sets *missing to true if it has sent a request. */
-static enum status read_bucket(const struct lookup *l, int bucket, size_t share, bool *missing)
-{
-    const struct updates *x = &l->w->updates;
-    struct row_table *t = l->t;
-    int chunk = l->net->first_chunk + bucket;
-    struct row_source answer = {0};
-    enum status st = check_version(l, chunk);
-    if (st != ST_OK)
-        return st;
-    answer.rows = x->ops->rows(x->ctx, chunk, &answer.keys, &answer.n);
-    while (t->done[bucket] < t->asked.first[bucket + 1]) {
-        size_t from = t->done[bucket], to = t->asked.first[bucket + 1];
-        to = to - from > share ? from + share : to;
-        if (!row_keys_read(&t->asked, from, to, &answer, (size_t)t->dim, l->rows)) {
-            *missing = true;
-            return x->ops->pull_rows(x->ctx, chunk, l->version, t->asked.keys + from, to - from);
-        }
-        t->done[bucket] = (uint32_t)to;
-    }
-    return ST_OK;
-}
-
 static enum status read_rows(const struct lookup *l)
 {
-    const struct updates *x = &l->w->updates;
-    size_t share = (size_t)tables_share(l->net, l->net->step_rows);
-    enum status st = ST_OK;
-    for (bool missing = true; missing && st == ST_OK;) {
-        missing = false;
-        st = x->ops->wait(x->ctx, l->net->first_chunk, l->net->n_buckets, l->version,
-                          l->deadline_ns);
-        for (int b = 0; b < l->net->n_buckets && st == ST_OK; b++)
-            st = read_bucket(l, b, share, &missing);
-        x->ops->flush(x->ctx);
-    }
-    return st;
+    struct row_reads r = {.updates = &l->w->updates,
+                          .table = l->net,
+                          .keys = &l->t->asked,
+                          .done = l->t->done,
+                          .version = l->version,
+                          .exact = !l->w->own_pace,
+                          .rows = l->rows,
+                          .deadline_ns = l->deadline_ns};
+    return row_reads_run(&r);
 }
 
 void weir_lookups_forget(struct row_table *t)

@@ -11,9 +11,9 @@
 #ifndef LIBWEIR_TABLES_H
 #define LIBWEIR_TABLES_H
 #include "libweir/steps.h"
-#include "libweir/table_settings.h"
 #include "libweir/weir_tables.h"
 #include "member/row_keys.h"
+#include "member/table_settings.h"
 
 /* A lookup whose timeout has passed. A lookup of the same keys continues it, so that lookups of
  * many requests end even if each call waits only briefly. */

@@ -33,7 +33,7 @@ class ReferenceDocs(unittest.TestCase):
         self.assertGreater(len(functions), 5)
         self.assertEqual(named(page, "function"), functions)
         rows = re.search(r"struct flag rows\[\] = \{(.*?)\n\};",
-                         harness.read_source("libweir/table_settings.c"), re.S).group(1)
+                         harness.read_source("member/table_settings.c"), re.S).group(1)
         settings = set(re.findall(r'^ *(?:(?:INTEGER|NUMBER)\(|CHOICE\("|\{")(\w+)', rows, re.M))
         self.assertGreater(len(settings), 20)
         self.assertEqual(named(page, "setting"), settings)

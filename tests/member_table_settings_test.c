@@ -1,6 +1,6 @@
 /* tests/libweir_table_settings_test.c - the settings of a table that are left out, and those that
  * are unknown or do not fit together. */
-#include "libweir/table_settings.h"
+#include "member/table_settings.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include <string.h>

@@ -1,10 +1,9 @@
-/* libweir/table_settings.h - the settings of weir_table_set, and the table that follows from them.
- * Private to libweir/.
+/* member/table_settings.h - the settings of weir_table_set, and the table that follows from them.
  * Owns:    its texts.
  * Threads: one at a time for an object.
  * Errors:  ST_INVALID, ST_NOT_FOUND (no such setting); logged with the name and the fix. */
-#ifndef LIBWEIR_TABLE_SETTINGS_H
-#define LIBWEIR_TABLE_SETTINGS_H
+#ifndef MEMBER_TABLE_SETTINGS_H
+#define MEMBER_TABLE_SETTINGS_H
 #include "net/wire/job.h"
 #include "net/wire/tables.h"
 

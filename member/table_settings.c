@@ -1,7 +1,7 @@
-/* libweir/table_settings.c - see table_settings.h. Names and meanings are those of the job's flags,
+/* member/table_settings.c - see table_settings.h. Names and meanings are those of the job's flags,
  * where the job has the same setting. A setting that has no effect with the table's optimizer,
  * schedule or initial values is an error: otherwise it would be ignored without notice. */
-#include "libweir/table_settings.h"
+#include "member/table_settings.h"
 #include "base/flags.h"
 #include "base/log.h"
 #include "member/job_settings.h"
