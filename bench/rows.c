@@ -109,9 +109,7 @@ static void create(struct table *t)
 {
     for (uint32_t i = 0; i < N_BUCKETS; i++) {
         struct bucket_config c = {.dim = DIM,
-                                  .init = ROW_INIT_UNIFORM,
-                                  .init_scale = 0.01f,
-                                  .init_key = bucket_init_key(1, "bench"),
+                                  .init = {ROW_INIT_UNIFORM, 0.01f, row_init_key(1, "bench")},
                                   .number = i,
                                   .n_buckets = N_BUCKETS,
                                   .keeps_previous = true,

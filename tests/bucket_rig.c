@@ -78,18 +78,17 @@ static void add_tables(struct rig *r, const struct rig_config *config)
 void bucket_rig_settings(const struct rig *r, int chunk, struct bucket_config *out)
 {
     const struct net_table *t = &r->chunks->tables[chunk == RIG_WORDS];
-    *out = (struct bucket_config){.dim = t->dim,
-                                  .optimizer = t->optimizer,
-                                  .init = t->init,
-                                  .init_scale = t->init_scale,
-                                  .init_key = bucket_init_key(r->job.seed, t->name),
-                                  .number = chunk == 2,
-                                  .n_buckets = chunk == RIG_WORDS ? 1 : 2,
-                                  .keeps_previous = job_in_lockstep(&r->job),
-                                  .max_rows = (uint64_t)tables_share(t, t->max_rows),
-                                  .admit_after = (uint64_t)t->admit_after,
-                                  .evict_after = (uint64_t)t->evict_after,
-                                  .when_full = t->when_full};
+    *out =
+        (struct bucket_config){.dim = t->dim,
+                               .optimizer = t->optimizer,
+                               .init = {t->init, t->init_scale, row_init_key(r->job.seed, t->name)},
+                               .number = chunk == 2,
+                               .n_buckets = chunk == RIG_WORDS ? 1 : 2,
+                               .keeps_previous = job_in_lockstep(&r->job),
+                               .max_rows = (uint64_t)tables_share(t, t->max_rows),
+                               .admit_after = (uint64_t)t->admit_after,
+                               .evict_after = (uint64_t)t->evict_after,
+                               .when_full = t->when_full};
     out->optimizer.common.total_steps = r->job.optim.total_steps;
 }
 

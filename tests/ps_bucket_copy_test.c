@@ -22,9 +22,7 @@ static uint64_t pick(uint64_t step, uint64_t i, uint64_t n)
 static struct bucket_config config_of(enum optim_rows_kind kind)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = ROW_INIT_UNIFORM,
-                              .init_scale = 0.5f,
-                              .init_key = 9,
+                              .init = {ROW_INIT_UNIFORM, 0.5f, 9},
                               .number = 1,
                               .n_buckets = 2,
                               .keeps_previous = true,

@@ -31,7 +31,7 @@ static struct bucket *create(const struct bucket_config *limits)
     struct bucket_config c = *limits;
     struct bucket *b = NULL;
     c.dim = 1;
-    c.init = ROW_INIT_ZEROS;
+    c.init.kind = ROW_INIT_ZEROS;
     c.n_buckets = 1;
     optim_rows_defaults(OPTIM_ROWS_SGD, &c.optimizer);
     c.optimizer.common.learning_rate = 1;

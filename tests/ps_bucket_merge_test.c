@@ -29,9 +29,7 @@ static uint64_t keys[N_KEYS]; /* ascending */
 static struct bucket *create(enum optim_rows_kind kind, float clip_value)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = ROW_INIT_UNIFORM,
-                              .init_scale = 0.5f,
-                              .init_key = 9,
+                              .init = {ROW_INIT_UNIFORM, 0.5f, 9},
                               .n_buckets = 1,
                               .max_rows = 1000000,
                               .keeps_previous = true};

@@ -19,9 +19,7 @@ static uint64_t below(uint64_t n)
 static struct bucket_config config_of(enum row_init init)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = init,
-                              .init_scale = 0.5f,
-                              .init_key = bucket_init_key(7, "ads"),
+                              .init = {init, 0.5f, row_init_key(7, "ads")},
                               .n_buckets = 1,
                               .max_rows = 1000000};
     optim_rows_defaults(OPTIM_ROWS_ADAGRAD, &c.optimizer);
@@ -215,9 +213,9 @@ static void test_initial_values_depend_on_seed_table_key_and_element(void **stat
     struct bucket_config c = config_of(ROW_INIT_UNIFORM);
     bucket_initial(&c, 1, v);
     bucket_initial(&c, 2, v + 1 * DIM);
-    c.init_key = bucket_init_key(7, "adt");
+    c.init.key = row_init_key(7, "adt");
     bucket_initial(&c, 1, v + 2 * DIM);
-    c.init_key = bucket_init_key(8, "ads");
+    c.init.key = row_init_key(8, "ads");
     bucket_initial(&c, 1, v + 3 * DIM);
     for (int i = 0; i < N * DIM; i++)
         for (int k = 0; k < i; k++)
@@ -227,7 +225,7 @@ static void test_initial_values_depend_on_seed_table_key_and_element(void **stat
     c.n_buckets = 2;
     bucket_initial(&c, 1, again);
     assert_memory_equal(again, v, sizeof again);
-    c.init = ROW_INIT_ZEROS;
+    c.init.kind = ROW_INIT_ZEROS;
     bucket_initial(&c, 1, again);
     for (int i = 0; i < DIM; i++)
         assert_true(again[i] == 0);

@@ -20,9 +20,7 @@ static uint64_t below(uint64_t n)
 static struct bucket *create(bool keeps_previous)
 {
     struct bucket_config c = {.dim = DIM,
-                              .init = ROW_INIT_UNIFORM,
-                              .init_scale = 0.5f,
-                              .init_key = 9,
+                              .init = {ROW_INIT_UNIFORM, 0.5f, 9},
                               .n_buckets = 1,
                               .max_rows = 1000000,
                               .keeps_previous = keeps_previous};

@@ -50,8 +50,8 @@ static void test_makes_and_updates_rows(void **state)
     struct bucket_config c = config(OPTIM_ROWS_SGD);
     struct row_model m = {0};
     float values[ROW_MODEL_DIM];
-    c.init = ROW_INIT_UNIFORM;
-    c.init_scale = 1;
+    c.init.kind = ROW_INIT_UNIFORM;
+    c.init.scale = 1;
     row_model_values(&c, keys, &m, 3, values);
     assert_true(values[0] != 0 && values[0] != values[1]);
     float first = values[0];
@@ -60,7 +60,7 @@ static void test_makes_and_updates_rows(void **state)
     row_model_values(&c, keys, &m, 3, values);
     assert_true(values[0] == first - 1);
     assert_int_equal(m.entry[3].step, 1);
-    c.init = ROW_INIT_ZEROS;
+    c.init.kind = ROW_INIT_ZEROS;
     assert_true(step(&c, &m, 4, 2)); /* the row of key 3 stays */
     row_model_values(&c, keys, &m, 4, values);
     assert_true(values[0] == -1 && values[1] == -2);
@@ -185,8 +185,8 @@ static void test_equals_production(void **state)
         for (uint64_t admit = 1; admit <= 3; admit++)
             for (uint64_t evict = 0; evict <= 4; evict++) {
                 struct bucket_config c = config((enum optim_rows_kind)kind);
-                c.init = (enum row_init)(kind % ROW_INIT_N_KINDS);
-                c.init_scale = 0.25f;
+                c.init.kind = (enum row_init)(kind % ROW_INIT_N_KINDS);
+                c.init.scale = 0.25f;
                 c.admit_after = admit;
                 c.evict_after = evict;
                 c.max_rows = 16 + below(9);

@@ -1,42 +1,9 @@
-/* ps/rows/bucket.c - see bucket.h. Initial values need only additions and one multiplication, so
- * that their bits are equal on all hosts. */
+/* ps/rows/bucket.c - see bucket.h. */
 #include "ps/rows/bucket.h"
 #include "base/rng.h"
 #include <stdlib.h>
 
 enum { READ_BLOCK = 256 }; /* number of keys that are found before their rows are read */
-
-uint64_t bucket_init_key(uint64_t seed, const char *table)
-{
-    return rng_key(seed, RNG_ROWS, rng_text(table, strlen(table)));
-}
-
-/* Returns the sum of the twelve 16-bit numbers of counter `i`, minus its mean. The standard
- * deviation is 65536 (1 - 2^-33). */
-static float centred_sum(uint64_t stream, size_t i)
-{
-    int32_t sum = -12 * 65535 / 2;
-    for (uint64_t k = 0; k < 3; k++) {
-        uint64_t bits = rng_u64(stream, 3 * i + k);
-        sum += (int32_t)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) +
-                         (bits >> 48));
-    }
-    return (float)sum;
-}
-
-void bucket_initial(const struct bucket_config *config, uint64_t key, float *values)
-{
-    uint64_t stream = rng_mix(config->init_key ^ rng_mix(key));
-    size_t dim = (size_t)config->dim;
-    if (config->init == ROW_INIT_ZEROS) {
-        memset(values, 0, dim * sizeof *values);
-        return;
-    }
-    for (size_t i = 0; i < dim; i++)
-        values[i] = config->init == ROW_INIT_UNIFORM
-                        ? (rng_uniform(stream, i) * 2 - 1) * config->init_scale
-                        : centred_sum(stream, i) * (config->init_scale * 0x1p-16f);
-}
 
 double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows)
 {

@@ -1,6 +1,6 @@
 /* ps/rows/bucket.h - the rows of one bucket of a table, at the present version and at older ones
- * that are needed (undo.h). A row that does not exist has initial values, which are a pure function
- * of the job's seed, the table's name, the key and the element. So reads create nothing.
+ * that are needed (undo.h). A row that does not exist has initial values (row_init.h). So reads
+ * create nothing.
  * Owns:    the rows, and their undo logs.
  * Threads: one at a time; the caller has a lock for each bucket.
  * Errors:  ST_NOMEM, ST_RANGE; a failed call changes nothing. */
@@ -8,7 +8,7 @@
 #define PS_ROWS_BUCKET_H
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim_rows.h"
-#include "kernels/vector/row_settings.h"
+#include "kernels/vector/row_init.h"
 #include "ps/rows/row_table.h"
 #include "ps/rows/undo.h"
 #include <stdbool.h>
@@ -18,10 +18,8 @@ enum { BUCKET_MAX_HOLDS = 8 };
 struct bucket_config {
     int dim; /* 1 to OPTIM_ROWS_MAX_DIM */
     struct optim_rows_config optimizer;
-    enum row_init init;
-    float init_scale;  /* uniform: limit of the absolute value; normal: standard deviation */
-    uint64_t init_key; /* result of bucket_init_key */
-    uint32_t number;   /* number of the bucket in its table */
+    struct row_init_config init;
+    uint32_t number; /* number of the bucket in its table */
     uint32_t n_buckets;
     bool keeps_previous; /* the version before the present one stays readable (sync) */
     /* limits (limits.h) */
@@ -46,10 +44,11 @@ struct bucket {
     int n_holds;
 };
 
-/* Returns the key of the initial values of a table. */
-uint64_t bucket_init_key(uint64_t seed, const char *table);
 /* Writes the initial values of the row of `key`. */
-void bucket_initial(const struct bucket_config *config, uint64_t key, float *values);
+static inline void bucket_initial(const struct bucket_config *config, uint64_t key, float *values)
+{
+    row_init_values(&config->init, key, (size_t)config->dim, values);
+}
 
 /* Returns the bytes that the rows of a bucket may need, with their index. */
 double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows);

@@ -8,18 +8,17 @@
 void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *out)
 {
     const struct net_table *t = tables_of(s->cfg.chunks, chunk);
-    *out = (struct bucket_config){.dim = t->dim,
-                                  .optimizer = t->optimizer,
-                                  .init = t->init,
-                                  .init_scale = t->init_scale,
-                                  .init_key = bucket_init_key(s->job.seed, t->name),
-                                  .number = (uint32_t)(chunk - t->first_chunk),
-                                  .n_buckets = (uint32_t)t->n_buckets,
-                                  .keeps_previous = s->lockstep,
-                                  .max_rows = (uint64_t)tables_share(t, t->max_rows),
-                                  .admit_after = (uint64_t)t->admit_after,
-                                  .evict_after = (uint64_t)t->evict_after,
-                                  .when_full = t->when_full};
+    *out =
+        (struct bucket_config){.dim = t->dim,
+                               .optimizer = t->optimizer,
+                               .init = {t->init, t->init_scale, row_init_key(s->job.seed, t->name)},
+                               .number = (uint32_t)(chunk - t->first_chunk),
+                               .n_buckets = (uint32_t)t->n_buckets,
+                               .keeps_previous = s->lockstep,
+                               .max_rows = (uint64_t)tables_share(t, t->max_rows),
+                               .admit_after = (uint64_t)t->admit_after,
+                               .evict_after = (uint64_t)t->evict_after,
+                               .when_full = t->when_full};
     out->optimizer.common.total_steps = s->job.optim.total_steps;
 }
 

@@ -81,17 +81,16 @@ void tables_make(struct chunks *c)
 struct bucket_config tables_config(int chunk)
 {
     const struct net_table *t = tables_of(sim_chunks, chunk);
-    return (struct bucket_config){.dim = t->dim,
-                                  .optimizer = t->optimizer,
-                                  .init = t->init,
-                                  .init_scale = t->init_scale,
-                                  .init_key = bucket_init_key(sim_job.seed, t->name),
-                                  .number = (uint32_t)(chunk - t->first_chunk),
-                                  .n_buckets = (uint32_t)t->n_buckets,
-                                  .max_rows = (uint64_t)t->max_rows,
-                                  .admit_after = (uint64_t)t->admit_after,
-                                  .evict_after = (uint64_t)t->evict_after,
-                                  .when_full = t->when_full};
+    return (struct bucket_config){
+        .dim = t->dim,
+        .optimizer = t->optimizer,
+        .init = {t->init, t->init_scale, row_init_key(sim_job.seed, t->name)},
+        .number = (uint32_t)(chunk - t->first_chunk),
+        .n_buckets = (uint32_t)t->n_buckets,
+        .max_rows = (uint64_t)t->max_rows,
+        .admit_after = (uint64_t)t->admit_after,
+        .evict_after = (uint64_t)t->evict_after,
+        .when_full = t->when_full};
 }
 
 const uint64_t *tables_keys(int chunk)
@@ -102,7 +101,7 @@ const uint64_t *tables_keys(int chunk)
 int tables_chunk(const struct bucket_config *c)
 {
     for (int i = 0; i < sim_chunks->n_tables; i++)
-        if (c->init_key == bucket_init_key(sim_job.seed, tables[i].name))
+        if (c->init.key == row_init_key(sim_job.seed, tables[i].name))
             return tables[i].first_chunk + (int)c->number;
     return -1;
 }
