@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/manifest_data.h"
 #include "checkpoint/manifest_input.h"
+#include "checkpoint/manifest_lineage.h"
 #include "checkpoint/manifest_names.h"
 #include "checkpoint/manifest_optimizer.h"
 #include "checkpoint/manifest_progress.h"
@@ -169,7 +170,7 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
     if (!root || (manifest_tables_add(root, m->chunks, true) &&
                   (!m->progress.known || manifest_progress_add(root, &m->progress)) &&
-                  (!m->shard || add_shard(root, m))))
+                  manifest_lineage_add(root, &m->lineage) && (!m->shard || add_shard(root, m))))
         return root;
     json_decref(root);
     return NULL;
@@ -429,6 +430,8 @@ static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
         st = trained_on_from_json(root, m);
     if (st == ST_OK)
         st = manifest_progress_read(root, m->step, &m->progress);
+    if (st == ST_OK)
+        st = manifest_lineage_read(root, m->generation, &m->lineage);
     return st == ST_CORRUPT
                ? explain_corrupt(
                      why, "has a malformed list of parameters, files, chunks, members or servers")

@@ -15,6 +15,7 @@
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
 #include "base/hosts.h"
+#include "checkpoint/lineage.h"
 #include "checkpoint/names.h"
 #include "files/safetensors.h"
 #include "net/wire/plan.h"
@@ -63,6 +64,7 @@ struct checkpoint_manifest {
     /* text of the member that joined last (net_join.trained_on); NULL: not known */
     char *trained_on;
     struct checkpoint_progress progress;
+    struct checkpoint_lineage lineage; /* restores before this checkpoint */
 };
 
 /* Writes the digest of the job's parameters, optimizer, seed and mode: 64 hex digits and a 0. */

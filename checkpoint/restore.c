@@ -504,3 +504,10 @@ const struct checkpoint_manifest *checkpoint_restore_manifest(const struct check
 {
     return r->m;
 }
+
+bool checkpoint_restore_is_in(const struct checkpoint_restore *r, const char *folder)
+{
+    struct stat its, other;
+    return stat(r->folder, &its) == 0 && stat(folder, &other) == 0 && its.st_dev == other.st_dev &&
+           its.st_ino == other.st_ino;
+}

@@ -71,6 +71,8 @@ bool checkpoint_restore_has_all_steps(const struct checkpoint_restore *r);
 void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 /* Returns the manifest. If the checkpoint was opened from parts, its files are only these parts. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
+/* Returns true if the checkpoint's manifest is in this folder. */
+bool checkpoint_restore_is_in(const struct checkpoint_restore *r, const char *folder);
 /* Returns true if the file is in this folder. */
 bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
 /* Returns true if the n elements from `first` on, and their slots, can be read from the open

@@ -31,6 +31,7 @@ static void read_one(const uint8_t *data, size_t size, const char *tail)
         require(!p->known || (p->n_members >= 1 && p->servers.n >= 1 && p->position <= INT64_MAX));
         for (int i = 0; p->known && i < p->n_members; i++)
             require(p->member[i] > (i ? p->member[i - 1] : -1));
+        require(checkpoint_lineage_is_valid(&m->lineage, m->generation));
     } else {
         require(why[0] != 0);
     }

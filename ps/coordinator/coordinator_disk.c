@@ -159,7 +159,8 @@ static enum status write_manifest(struct coordinator_disk *d,
                                                  .n_members = p->n_members,
                                                  .member = p->member,
                                                  .servers = p->servers,
-                                                 .parent = o->parent}};
+                                                 .parent = o->parent},
+                                    .lineage = o->lineage};
     unsigned char *here = calloc((size_t)o->n_files + 1, 1);
     for (int i = 0; here && i < o->n_files; i++) {
         here[i] = !o->own[i][0];
@@ -373,6 +374,7 @@ static enum status fill_manifest(struct coordinator_shell *l, struct coordinator
     o->n_files = v.n_files;
     TRY(p && p->servers.n == v.n_files ? ST_OK : ST_NOT_FOUND);
     TRY(net_plan_copy(p, &o->plan));
+    o->lineage = coordinator_plan_lineage(l, v.generation);
     o->files = calloc((size_t)v.n_files + 1, sizeof *o->files);
     TRY(o->files ? ST_OK : ST_NOMEM);
     o->own = calloc((size_t)v.n_files + 1, sizeof *o->own);

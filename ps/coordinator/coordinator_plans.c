@@ -23,6 +23,15 @@ const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, ui
     return NULL;
 }
 
+struct checkpoint_lineage coordinator_plan_lineage(const struct coordinator_shell *l,
+                                                   uint64_t generation)
+{
+    for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
+        if (l->kept[i] && l->kept[i]->generation == generation)
+            return l->lineage[i];
+    return (struct checkpoint_lineage){.n = 0};
+}
+
 struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell *l,
                                                  uint64_t generation)
 {
@@ -186,7 +195,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
 
 /* Keeps a plan in place of the oldest kept one, but never replaces the plan from which the next
  * plans are made, nor the plan of a checkpoint that is being written. */
-static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
+static void keep_plan(struct coordinator_shell *l, struct net_plan *next,
+                      const struct checkpoint_lineage *lineage)
 {
     struct coordinator_plan_view v;
     struct coordinator_manifest_view m;
@@ -199,7 +209,30 @@ static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
     net_plan_free(l->kept[out]);
     memmove(l->kept + out, l->kept + out + 1,
             (size_t)(COORDINATOR_KEPT_PLANS - 1 - out) * sizeof *l->kept);
+    memmove(l->lineage + out, l->lineage + out + 1,
+            (size_t)(COORDINATOR_KEPT_PLANS - 1 - out) * sizeof *l->lineage);
     l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
+    l->lineage[COORDINATOR_KEPT_PLANS - 1] = *lineage;
+}
+
+/* Returns the restores before the next plan. A checkpoint of another folder counts as the beginning
+ * of the job, because its ids mean nothing here. */
+static struct checkpoint_lineage lineage_of(const struct coordinator_shell *l,
+                                            const struct net_plan *base,
+                                            const struct net_plan *next)
+{
+    const struct checkpoint_restore *from = l->disk_found ? l->disk_found : l->cfg.restore;
+    if (next->source == PLAN_MEMORY)
+        return base ? coordinator_plan_lineage(l, base->generation)
+                    : (struct checkpoint_lineage){.n = 0};
+    bool is_here = next->source == PLAN_CHECKPOINT && from && l->cfg.folder &&
+                   (!strstr(next->restore, PLAN_RESTORE_MARK) ||
+                    checkpoint_restore_is_in(from, l->cfg.folder));
+    if (!is_here)
+        return checkpoint_lineage_begin(next->generation);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
+    return checkpoint_lineage_resume(&m->lineage, next->generation,
+                                     (struct checkpoint_id){m->generation, m->step});
 }
 
 /* Notes in the history that the job begins, or resumes from a checkpoint: checkpoints newer than
@@ -223,6 +256,7 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     const struct net_plan *base = v.base ? coordinator_plan_of(l, v.base) : NULL;
     if (base)
         log_servers(base, next);
+    const struct checkpoint_lineage lineage = lineage_of(l, base ? base : l->plan, next);
     pthread_mutex_lock(&l->lock);
     struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
@@ -231,7 +265,7 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     pthread_mutex_unlock(&l->lock);
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);
-    keep_plan(l, next);
+    keep_plan(l, next, &lineage);
     note_history(l, next);
     coordinator_disk_servers(l, &next->servers);
 }

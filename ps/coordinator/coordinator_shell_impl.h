@@ -9,7 +9,6 @@
 #include "ps/service/run.h"
 #include "ps/service/service.h"
 #include <pthread.h>
-#include <stdbool.h>
 
 enum { COORDINATOR_KEPT_PLANS = 8, COORDINATOR_MAX_MAIL = 8192, COORDINATOR_DISK_ORDERS = 16 };
 #define OWN_CALLS ((uint64_t)1 << 62) /* numbers of ps 0's calls to itself start here */
@@ -17,14 +16,13 @@ enum { COORDINATOR_KEPT_PLANS = 8, COORDINATOR_MAX_MAIL = 8192, COORDINATOR_DISK
 /* A queued event. */
 struct coordinator_mail {
     enum coordinator_event_kind kind;
-    uint64_t call;
+    uint64_t call, epoch;
     struct net_control *control; /* CONTROL: owned */
     enum coordinator_command_kind what;
     int index;
     uint32_t op;
     enum status st;
     int64_t step;
-    uint64_t epoch;
     struct net_evaluation evaluation;
 };
 
@@ -37,6 +35,7 @@ struct coordinator_disk_request {
     char (*own)[FOLDER_ID_BYTES]; /* id of each server's own folder; "": none */
     int n_files;
     struct checkpoint_parent_version parent;
+    struct checkpoint_lineage lineage; /* MANIFEST: restores before the plan */
     char *trained_on; /* MANIFEST: description of the training data, owned; NULL: unknown */
     int64_t step;
     uint64_t generation;                /* SWEEP: generation and `step` of the failed order */
@@ -65,7 +64,8 @@ struct coordinator_shell {
     struct coordinator_disk *disk;
 
     /* The fields that the thread alone uses. */
-    struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* recent plans; newest last */
+    struct net_plan *kept[COORDINATOR_KEPT_PLANS];             /* recent plans; newest last */
+    struct checkpoint_lineage lineage[COORDINATOR_KEPT_PLANS]; /* restores before these plans */
     int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
     /* guards all fields below; the thread, which alone sets `plan`, reads it without the lock */
@@ -75,8 +75,8 @@ struct coordinator_shell {
     struct net_plan *plan;           /* plan in force, the last of `kept`; NULL: none */
     int64_t wake_ns;
     int news, changed, stopping, finished;
-    int n_mail, mail_room;
     struct coordinator_mail *mail;
+    int n_mail, mail_room;
     uint64_t requested; /* checkpoints requested */
     int has_job;        /* `first` and `job` describe a first job, which waits */
     struct net_plan *first;
@@ -95,13 +95,12 @@ struct coordinator_shell {
     char disk_name[CONTROL_TEXT_BYTES];    /* name of that checkpoint in the plan */
 };
 
-/* Queues an event (coordinator_shell.c); releases the lock while it waits for memory. An event
- * is lost only when the shell ends. */
+/* Queues an event, and may wait for memory. Only the shell's end can lose it. */
 void coordinator_shell_post(struct coordinator_shell *l, const struct coordinator_mail *m)
     REQUIRES(l->lock);
 
-/* Functions of coordinator_plans.c, which only the thread calls. */
-/* Creates the plan that the state requires. ST_NOMEM and other errors are not logged. */
+/* Creates the plan that the state requires (coordinator_plans.c; only the thread calls these
+ * functions). ST_NOMEM and other errors are not logged. */
 enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* owns it */
 const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation);
@@ -109,6 +108,9 @@ const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, ui
  * checkpoint is used, or the file of --restore. */
 struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell *l,
                                                  uint64_t generation);
+/* Returns the restores before a plan. */
+struct checkpoint_lineage coordinator_plan_lineage(const struct coordinator_shell *l,
+                                                   uint64_t generation);
 void coordinator_plans_free(struct coordinator_shell *l);
 
 /* Functions of coordinator_folders.c, which only the thread calls, except can_restore. */
@@ -124,8 +126,7 @@ void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_cont
  * folders. The caller holds the lock. */
 bool coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes);
 
-/* Functions of coordinator_evaluation.c. */
-/* Reads the best evaluation from the folder. */
+/* Reads the best evaluation from the folder (coordinator_evaluation.c). */
 enum status coordinator_evaluation_find_best(const struct coordinator_shell *l,
                                              struct best_evaluation *out);
 /* Records the best evaluation; the disk's thread calls it. */
@@ -139,12 +140,11 @@ enum status coordinator_disk_create(struct coordinator_shell *l);
  * may claim the folder. */
 enum status coordinator_disk_start(struct coordinator_shell *l);
 void coordinator_disk_destroy(struct coordinator_shell *l);
+void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers);
 /* Begins an order; its result is posted. */
 void coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
-void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers);
-/* Returns true while the newest list of servers is not in the folder yet: the server at
- * `drained`, which the list lacks, must stay. Logs a wait of some seconds. Only the thread calls
- * it. */
+/* Returns true while the newest list of servers is not in the folder yet: the server at `drained`,
+ * which it lacks, must stay. Logs a wait of some seconds. Only the thread calls it. */
 bool coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained);
 
 #endif
