@@ -14,8 +14,8 @@ struct graph_node {
     int own_readers; /* readers of the layer's output in this plan */
     int reader;      /* the only reader of the output, if this plan computes both layers; otherwise
                       * -1 */
-    /* true: the layer or one before it has parameters, so the layer has a backward, and there is a
-     * gradient with respect to its output */
+    /* true: the layer or one before it has parameters or is on the host, so the layer has a
+     * backward, and there is a gradient with respect to its output */
     int trained;
 };
 

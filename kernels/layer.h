@@ -34,6 +34,9 @@ enum layer_kind {
     LAYER_GELU,
     LAYER_SILU,
     LAYER_LEAKY_RELU,
+    /* reads keys instead of outputs of layers, so it has no input; the host computes its output
+     * (F,1,units) from rows of a table (layer_is_on_host) */
+    LAYER_EMBEDDING_BAG,
     LAYER_N_KINDS
 };
 
@@ -61,7 +64,8 @@ struct layer {
      * gamma, beta, running mean, running variance; layer norm: gamma, beta; embedding:
      * [vocabulary][units] */
     int param[LAYER_MAX_PARAMS];
-    int n_inputs;                /* number of inputs: one; for add and concat two or more */
+    /* number of inputs: one; for add and concat two or more; for a layer on the host none */
+    int n_inputs;
     int input[LAYER_MAX_INPUTS]; /* indices of the layers that it reads, or LAYER_INPUT_IMAGE */
     /* softmax_xent in training: fraction of the label's weight that is spread over all classes */
     float smoothing;
@@ -81,6 +85,13 @@ static inline bool layer_has_bias(const struct layer *l)
 static inline bool layer_is_activation(enum layer_kind kind)
 {
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
+}
+
+/* Returns true if no plan computes the layer: its output is set as that of another plan's layer,
+ * and its gradient is read in the same way. It has no parameters, but it is trained. */
+static inline bool layer_is_on_host(enum layer_kind kind)
+{
+    return kind == LAYER_EMBEDDING_BAG;
 }
 
 /* Returns true if the layer computes the loss, reads the labels and ends the network. */

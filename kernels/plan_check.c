@@ -51,10 +51,23 @@ static enum status check_shapes(const struct backend_plan_config *cfg, int i)
     return ST_UNSUPPORTED;
 }
 
+static enum status check_host_layer(const struct backend_plan_config *cfg, int i)
+{
+    const struct layer *l = &cfg->layers[i];
+    if (l->n_inputs == 0 && cfg->mine != NULL && !cfg->mine[i])
+        return ST_OK;
+    LOG_E(
+        "layer '%s': the host computes layers of its kind from keys; no plan does, and they have no inputs",
+        l->name);
+    return ST_UNSUPPORTED;
+}
+
 static enum status check_inputs(const struct backend_plan_config *cfg, int i)
 {
     const struct layer *l = &cfg->layers[i];
     int joins = l->kind == LAYER_ADD || l->kind == LAYER_CONCAT;
+    if (layer_is_on_host(l->kind))
+        return check_host_layer(cfg, i);
     if (l->n_inputs < 1 + joins || l->n_inputs > (joins ? LAYER_MAX_INPUTS : 1)) {
         LOG_E("layer '%s': has %d inputs, but a layer of its kind needs %s", l->name, l->n_inputs,
               joins ? "2 to 16" : "one");

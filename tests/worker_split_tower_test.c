@@ -322,6 +322,41 @@ static void test_control_dependency(void **state)
     split_tower_destroy(s);
 }
 
+/* Layer a is on the host: no device computes it, and the gradients of its two readers are added. */
+static void test_layer_on_host(void **state)
+{
+    struct layer net[N];
+    struct split_tower *s;
+    float out[BATCH * 5], grad[BATCH * 5];
+    memcpy(net, layers, sizeof net);
+    net[0].kind = LAYER_EMBEDDING_BAG;
+    net[0].n_params = net[0].n_inputs = 0;
+    struct split_tower_config cfg = config(net, apart);
+    assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
+    for (int k = 0; k < BATCH * 5; k++)
+        out[k] = (float)k;
+    for (int step = 0; step < 2; step++) {
+        set_input(s, 2);
+        said[0] = '\0';
+        split_tower_set_host_output(s, 0, out);
+        forwards(s);
+        was_said("1 set_output a; 1 forward b; 1 forward c; 2 set_output a; 2 forward d; "
+                 "1 read_output b; 0 set_output b; 1 read_output c; 0 set_output c; "
+                 "2 read_output d; 0 set_output d; 0 forward e; 0 forward loss; ");
+        for (int i = N - 1; i >= 0; i--)
+            assert_int_equal(split_tower_backward(s, i, step), ST_OK);
+        assert_int_equal(split_tower_wait_grads(s, 0), ST_OK);
+        was_said("0 backward loss; 0 backward e; 0 read_grad d; 2 add_grad(0) d; 2 backward d; "
+                 "0 read_grad c; 1 add_grad(0) c; 1 backward c; 0 read_grad b; 1 add_grad(0) b; "
+                 "1 backward b; ");
+        assert_int_equal(split_tower_read_host_grad(s, 0, grad), ST_OK);
+        was_said("1 read_grad a; 2 read_grad a; ");
+        for (int k = 0; k < 2 * 5; k++)
+            assert_true(grad[k] == (float)(2 * k) + 3.0f / 8);
+    }
+    split_tower_destroy(s);
+}
+
 static void test_failures(void **state)
 {
     struct split_tower_config cfg = config(layers, apart);
@@ -361,5 +396,5 @@ int main(void)
     fail_at = -1;
     log_init("worker", 0, LOG_LEVEL_INFO);
     return RUN_TESTS(test_a_step, test_inference, test_one_device, test_nothing_to_learn,
-                     test_control_dependency, test_failures);
+                     test_control_dependency, test_layer_on_host, test_failures);
 }

@@ -425,7 +425,8 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
 enum layer_kind model_layers_kind(const char *type)
 {
     enum layer_kind kind = 0;
-    while (kind < LAYER_N_KINDS && strcmp(type, layer_types[kind].name) != 0)
+    while (kind < LAYER_N_KINDS &&
+           (!layer_types[kind].name || strcmp(type, layer_types[kind].name) != 0))
         kind++;
     return kind;
 }

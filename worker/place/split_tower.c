@@ -5,7 +5,8 @@
  * the first layer on another device that reads it is about to run, and not as soon as its layer is
  * queued. So devices whose layers do not depend on each other compute in parallel. Before the
  * backward of a layer whose output several stages read, the gradients from these stages are added
- * in the order of the stages, so that sums are the same in every run. */
+ * in the order of the stages, so that sums are the same in every run. Layers on the host are a
+ * stage without a plan. */
 #include "worker/place/split_tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -27,18 +28,22 @@ struct stage {
 
 struct split_tower {
     struct split_tower_config cfg; /* cfg.stage_of may be NULL: use stage_of() */
-    struct stage *stage;           /* [cfg.n] */
+    struct stage *stage; /* [cfg.n + 1] the last one has the layers on the host, and no plan */
     /* [n_layers] host memory of batch x elems floats for a layer's output, and later its gradient;
      * NULL: only the layer's own device uses them */
     float **crossing;
-    uint8_t *is_fetched; /* [n_layers] 1 if this step's output is in `crossing` */
+    const float **host_out; /* [n_layers] output of a layer on the host; borrowed */
+    uint8_t *is_fetched;    /* [n_layers] 1 if this step's output is in `crossing` */
     uint8_t *trains; /* [n_layers] 1 if the layer, or a layer that it depends on, has parameters */
     int *layer_of_param; /* [n_params] */
+    int n;               /* number of samples of the step */
     bool has_parts;
 };
 
 static int stage_of(const struct split_tower *s, int layer)
 {
+    if (layer_is_on_host(s->cfg.plan.layers[layer].kind))
+        return s->cfg.n;
     return s->cfg.stage_of ? s->cfg.stage_of[layer] : 0;
 }
 
@@ -56,7 +61,7 @@ static void note_layers(struct split_tower *s)
         struct stage *g = stage_at(s, i);
         g->mine[i] = 1;
         g->n_layers++;
-        s->trains[i] = l->n_params > 0;
+        s->trains[i] = l->n_params > 0 || layer_is_on_host(l->kind);
         for (int k = 0; k < l->n_params; k++)
             s->layer_of_param[l->param[k]] = i;
         for (int k = 0; k < l->n_inputs; k++) {
@@ -78,17 +83,21 @@ static enum status no_memory(const char *what)
 static enum status allocate_memory(struct split_tower *s)
 {
     size_t n_layers = (size_t)s->cfg.plan.n_layers, n_params = (size_t)s->cfg.plan.n_params;
-    s->stage = calloc((size_t)s->cfg.n, sizeof *s->stage);
+    s->stage = calloc((size_t)s->cfg.n + 1, sizeof *s->stage);
     s->crossing = calloc(n_layers, sizeof *s->crossing);
     s->is_fetched = calloc(n_layers, 1);
     s->trains = calloc(n_layers, 1);
     s->layer_of_param = calloc(n_params, sizeof *s->layer_of_param);
-    if (!s->stage || !s->crossing || !s->is_fetched || !s->trains || !s->layer_of_param)
+    s->host_out = calloc(n_layers, sizeof *s->host_out);
+    if (!s->stage || !s->crossing || !s->host_out || !s->is_fetched || !s->trains ||
+        !s->layer_of_param)
         return no_memory("a network's lists");
-    for (int i = 0; i < s->cfg.n; i++) {
+    for (int i = 0; i <= s->cfg.n; i++) {
         struct stage *g = &s->stage[i];
-        g->backend = s->cfg.device[i].backend;
-        g->precision = s->cfg.device[i].precision;
+        if (i < s->cfg.n) {
+            g->backend = s->cfg.device[i].backend;
+            g->precision = s->cfg.device[i].precision;
+        }
         g->mine = calloc(n_layers, 1);
         g->reads = calloc(n_layers, 1);
         g->has = calloc(n_layers, 1);
@@ -103,8 +112,9 @@ static enum status allocate_crossing(struct split_tower *s)
     for (int i = 0; i < s->cfg.plan.n_layers; i++) {
         const struct layer *l = &s->cfg.plan.layers[i];
         size_t elems = (size_t)s->cfg.plan.batch * (size_t)shape_elems(&l->out);
+        int unneeded = layer_is_on_host(l->kind); /* the caller has the memory for one reader */
         for (int k = 0; k < s->cfg.n && !s->crossing[i]; k++) {
-            if (!s->stage[k].reads[i])
+            if (!s->stage[k].reads[i] || unneeded-- > 0)
                 continue;
             s->crossing[i] = aligned_take(elems * sizeof(float));
             if (!s->crossing[i])
@@ -171,7 +181,7 @@ void split_tower_destroy(struct split_tower *s)
 {
     if (!s)
         return;
-    for (int i = 0; s->stage && i < s->cfg.n; i++) {
+    for (int i = 0; s->stage && i <= s->cfg.n; i++) {
         struct stage *g = &s->stage[i];
         if (g->plan)
             g->backend->plan_destroy(g->plan);
@@ -183,6 +193,7 @@ void split_tower_destroy(struct split_tower *s)
         free(s->crossing[i]);
     free(s->stage);
     free(s->crossing);
+    free(s->host_out);
     free(s->is_fetched);
     free(s->trains);
     free(s->layer_of_param);
@@ -199,7 +210,7 @@ size_t split_tower_memory_bytes(const struct split_tower *s)
 
 struct plan *split_tower_only_plan(struct split_tower *s)
 {
-    return s->cfg.n == 1 ? s->stage[0].plan : NULL;
+    return s->cfg.n == 1 && s->stage[1].n_layers == 0 ? s->stage[0].plan : NULL;
 }
 
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded)
@@ -220,8 +231,9 @@ enum status split_tower_load_param(struct split_tower *s, int param)
 }
 
 /* Marks that no output of this step has been copied to the host. */
-static void begin_step(struct split_tower *s)
+static void begin_step(struct split_tower *s, int n)
 {
+    s->n = n;
     for (int i = 0; i < s->cfg.n; i++)
         memset(s->stage[i].has, 0, (size_t)s->cfg.plan.n_layers);
     memset(s->is_fetched, 0, (size_t)s->cfg.plan.n_layers);
@@ -231,7 +243,7 @@ enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *i
                                   const uint8_t *labels, const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    begin_step(s);
+    begin_step(s, n);
     for (int i = 0; st == ST_OK && i < s->cfg.n; i++)
         if (s->stage[i].plan)
             st = s->stage[i].backend->set_input(s->stage[i].plan, images, labels, position, n);
@@ -242,7 +254,7 @@ enum status split_tower_set_floats(struct split_tower *s, const float *const *sa
                                    const int32_t *labels, const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    begin_step(s);
+    begin_step(s, n);
     for (int i = 0; st == ST_OK && i < s->cfg.n; i++) {
         const struct stage *g = &s->stage[i];
         if (g->plan && !g->backend->set_floats) {
@@ -270,7 +282,8 @@ enum status split_tower_set_targets(struct split_tower *s, const float *const *t
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n)
 {
-    CHECK(s->cfg.n == 1); /* no output is copied if there is only one device */
+    CHECK(s->cfg.n == 1); /* no output is copied between devices if there is only one */
+    begin_step(s, n);
     return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
 }
 
@@ -282,10 +295,11 @@ static enum status bring_output(struct split_tower *s, struct stage *to, int lay
     if (to->has[layer])
         return ST_OK;
     int64_t begin = trace_begin();
-    if (!s->is_fetched[layer])
+    if (from->plan && !s->is_fetched[layer])
         TRY(from->backend->read_output(from->plan, layer, s->crossing[layer]));
     s->is_fetched[layer] = 1;
-    TRY(to->backend->set_output(to->plan, layer, s->crossing[layer]));
+    TRY(to->backend->set_output(to->plan, layer,
+                                from->plan ? s->crossing[layer] : s->host_out[layer]));
     to->has[layer] = 1;
     trace_end(begin, TRACE_CROSS, "output of", s->cfg.plan.layers[layer].name, layer, step);
 done:
@@ -300,7 +314,7 @@ static enum status wait_for_earlier(struct split_tower *s, int layer, int64_t st
     for (int i = 0; i < s->cfg.n_after; i++) {
         const struct model_after *a = &s->cfg.after[i];
         const struct stage *g = stage_at(s, a->first);
-        if (a->then != layer || g == stage_at(s, layer) || !g->backend->finish)
+        if (a->then != layer || g == stage_at(s, layer) || !g->plan || !g->backend->finish)
             continue;
         int64_t begin = trace_begin();
         TRY(g->backend->finish(g->plan));
@@ -315,6 +329,8 @@ static enum status forward_layer(struct split_tower *s, int layer, int train, in
     enum status st = ST_OK;
     const struct layer *l = &s->cfg.plan.layers[layer];
     struct stage *g = stage_at(s, layer);
+    if (!g->plan)
+        return ST_OK;
     for (int k = 0; k < l->n_inputs; k++)
         if (l->input[k] != LAYER_INPUT_IMAGE && g->reads[l->input[k]])
             TRY(bring_output(s, g, l->input[k], step));
@@ -358,10 +374,37 @@ enum status split_tower_backward(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;
     struct stage *g = stage_at(s, layer);
+    if (!g->plan)
+        return ST_OK;
     TRY(bring_gradients(s, layer, step));
     int64_t begin = trace_begin();
     TRY(g->backend->backward(g->plan, layer));
     trace_end(begin, TRACE_COMPUTE, "backward", s->cfg.plan.layers[layer].name, layer, step);
+done:
+    return st;
+}
+
+void split_tower_set_host_output(struct split_tower *s, int layer, const float *out)
+{
+    s->host_out[layer] = out;
+}
+
+enum status split_tower_read_host_grad(struct split_tower *s, int layer, float *grad)
+{
+    enum status st = ST_OK;
+    size_t elems = (size_t)s->n * (size_t)shape_elems(&s->cfg.plan.layers[layer].out);
+    bool has = false;
+    int64_t begin = trace_begin();
+    for (int i = 0; i < s->cfg.n; i++) {
+        struct stage *from = &s->stage[i];
+        if (!from->reads[layer])
+            continue;
+        TRY(from->backend->read_output_grad(from->plan, layer, has ? s->crossing[layer] : grad));
+        for (size_t k = 0; k < elems && has; k++)
+            grad[k] += s->crossing[layer][k];
+        has = true;
+    }
+    trace_end(begin, TRACE_CROSS, "gradient of", s->cfg.plan.layers[layer].name, layer, -1);
 done:
     return st;
 }
@@ -434,5 +477,5 @@ void split_tower_host_moves(struct split_tower *s, const void *at, size_t bytes,
 enum status split_tower_wait_grads(struct split_tower *s, int layer)
 {
     struct stage *g = stage_at(s, layer);
-    return g->backend->wait_grads ? g->backend->wait_grads(g->plan, layer) : ST_OK;
+    return g->plan && g->backend->wait_grads ? g->backend->wait_grads(g->plan, layer) : ST_OK;
 }

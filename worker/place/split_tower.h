@@ -25,11 +25,13 @@ struct split_tower_config {
         *stage_of;
 };
 
+/* No device computes a layer on the host (kernels/layer.h): the caller does, and its entry of
+ * stage_of has no effect. Calls for such a layer that compute or wait do nothing. */
 struct split_tower;
 enum status split_tower_create(const struct split_tower_config *cfg, struct split_tower **out);
 void split_tower_destroy(struct split_tower *s); /* NULL is fine */
 size_t split_tower_memory_bytes(const struct split_tower *s);
-/* returns the only plan; NULL: the tower has several devices */
+/* returns the only plan; NULL: the tower has several devices, or layers on the host */
 struct plan *split_tower_only_plan(struct split_tower *s);
 /* Sets, between two steps, which layers round to bf16 (rounded[n_layers]) in the CPU's stages in
  * bf16; other stages do not change. NULL: the backend decides. */
@@ -50,6 +52,12 @@ enum status split_tower_set_items(struct split_tower *s, const struct backend_da
 enum status split_tower_forward(struct split_tower *s, int layer, int64_t step);
 enum status split_tower_forward_inference(struct split_tower *s, int layer);
 enum status split_tower_backward(struct split_tower *s, int layer, int64_t step);
+/* Sets the output of a layer on the host, n x elems(out) floats, after the step's input and before
+ * the forward of the first layer that reads it. `out` is borrowed until the last such forward. */
+void split_tower_set_host_output(struct split_tower *s, int layer, const float *out);
+/* Copies the gradient with respect to the output of a layer on the host, after the backwards of all
+ * layers that read it. Waits for devices that queue their work. */
+enum status split_tower_read_host_grad(struct split_tower *s, int layer, float *grad);
 enum status split_tower_result(struct split_tower *s, float *loss, int *n_correct);
 /* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: the layer's device
  * cannot copy it to the host. */
