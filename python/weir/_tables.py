@@ -1,8 +1,9 @@
 """The tables of a member: libweir's C API (weir_tables.h) as methods of Member."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from typing import Any, Optional, Union
+from typing import Any, Iterator, Optional, Union
 
 from . import _library
 from ._library import AGAIN, REBASED, Invalid
@@ -25,6 +26,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._dims: list[int] = []
+        self._names: list[str] = []
 
     def table(self, name: str, dim: int, max_rows: int, **settings: Any) -> int:
         """Adds a table of rows of `dim` floats, and returns its number. Must be called before the
@@ -33,6 +35,7 @@ class Tables:
         with self._at as h:
             table: int = h.check(h.lib.weir_table(h.pointer, name.encode(), dim, max_rows))
             self._dims.append(dim)
+            self._names.append(name)
             for setting, value in settings.items():
                 if value is not None:
                     h.check(h.lib.weir_table_set(h.pointer, table, setting.encode(),
@@ -53,7 +56,7 @@ class Tables:
         ones. A key without a row has its initial values. Returns None if the step no longer counts,
         as wait() returns False. After Timeout, call lookup() again."""
         with self._at as h:
-            dim, (at, n, held) = self._dim(table), _keys(keys)
+            dim, (at, n, held) = self._dim(table), self._keys(table, keys)
             rows = (ctypes.c_float * (n * dim))()
             code = h.await_(lambda ms: h.lib.weir_lookup(h.pointer, table, at, n, rows, ms),
                             timeout)
@@ -70,7 +73,8 @@ class Tables:
         table's next push_rows(), so that lookup() sends no request for them. The last call before
         the push counts."""
         with self._at as h:
-            at, n, held = _keys(keys)
+            self._dim(table)
+            at, n, held = self._keys(table, keys)
             h.check(h.lib.weir_next_keys(h.pointer, table, at, n))
             del held
 
@@ -80,13 +84,22 @@ class Tables:
         gradient is the mean, as in push(); 0: the push counts and adds nothing, and the gradients
         may be None. The arrays may be used again at once."""
         with self._at as h:
-            dim, (at, n, held) = self._dim(table), _keys(keys)
+            dim, (at, n, held) = self._dim(table), self._keys(table, keys)
             values, kept = None, None
             if gradients is not None:
-                values, kept = _library.address(gradients, n * dim)
+                with self._naming(table, "gradients"):
+                    values, kept = _library.address(gradients, n * dim)
             h.check(h.lib.weir_push_rows(h.pointer, table, at, n, values, samples))
             del held, kept
 
+    @contextlib.contextmanager
+    def _naming(self, table: int, what: str) -> Iterator[None]:
+        """Adds the table, and what the call passed, to the error of a wrong array."""
+        try:
+            yield
+        except Invalid as e:
+            raise Invalid("table '%s': %s: %s" % (self._names[table], what, e)) from None
 
-def _keys(keys: Any) -> tuple[Optional[int], int, Any]:
-    return (None, 0, None) if keys is None else _library.elements(keys, _library.KEYS)
+    def _keys(self, table: int, keys: Any) -> tuple[Optional[int], int, Any]:
+        with self._naming(table, "keys"):
+            return (None, 0, None) if keys is None else _library.elements(keys, _library.KEYS)

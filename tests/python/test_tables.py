@@ -194,11 +194,12 @@ class Calls(harness.Test):
             for call, why in (
                     (lambda: m.table("late", 2, 1), "before the first weir_next"),
                     (lambda: m.lookup(1, numbers(1)), "there is no table 1"),
-                    (lambda: m.lookup(0, [1]), "int64 or uint64 is needed"),
-                    (lambda: m.lookup(0, array.array("i", [1])), "has the format 'i'"),
-                    (lambda: m.next_keys(0, array.array("d", [1])), "has the format 'd'"),
+                    (lambda: m.lookup(0, [1]), "table 't': keys: .*int64 or uint64 is needed"),
+                    (lambda: m.lookup(0, array.array("i", [1])), "'t': keys.*has the format 'i'"),
+                    (lambda: m.next_keys(0, array.array("d", [1])), "'t': keys.*the format 'd'"),
+                    (lambda: m.next_keys(1, numbers(1)), "there is no table 1"),
                     (lambda: m.push_rows(0, numbers(1), array.array("f", [1]), samples=1),
-                     "2 elements are needed; the buffer has 1"),
+                     "table 't': gradients: 2 elements are needed; the buffer has 1"),
                     (lambda: m.push_rows(0, numbers(1), None, samples=1),
                      "table 't': gradients is NULL"),
                     (lambda: m.push_rows(0, None, None, samples=-1), "number of samples is -1")):

@@ -322,7 +322,7 @@ class Tables(torch_case.Torch):
                 exchange.reads(net["bag"], t.tensor([1]))
             with self.assertRaisesRegex(weir.Invalid, "reads.. needs an Embedding"):
                 exchange.reads(net["top"], t.tensor([1]))
-            with self.assertRaisesRegex(weir.Invalid, "keys are a tensor of int64"):
+            with self.assertRaisesRegex(weir.Invalid, "table 'ones': keys are a tensor of int64"):
                 net["one"](t.tensor([1.0]))
         later = self.exchange(t.nn.Linear(2, 1), train_steps=3, sync_mode="async")
         next(later)

@@ -101,7 +101,7 @@ class Table:
         if self.pushed:
             raise Invalid("reads() after the gradients of the step were sent; name the keys of the "
                           "next batch before backward() or optimizer.step()")
-        self._reads.append(unsigned(keys).flatten())
+        self._reads.append(unsigned(self.name, keys).flatten())
 
     def push(self) -> None:
         """Pushes the step's gradients, or none, with the keys that the next step reads."""
@@ -120,12 +120,12 @@ class Table:
         self.gradients, self._reads, self.pushed = [], [], True
 
 
-def unsigned(keys: torch.Tensor) -> torch.Tensor:
-    """Returns keys as int64 in the CPU's memory, with the same 64 bits."""
+def unsigned(name: str, keys: torch.Tensor) -> torch.Tensor:
+    """Returns keys of the table `name` as int64 in the CPU's memory, with the same 64 bits."""
     if not isinstance(keys, torch.Tensor) or keys.dtype not in (
             torch.int32, torch.int64, getattr(torch, "uint64", None)):
-        raise Invalid("keys are a tensor of int64, int32 or uint64, not %s" % getattr(
-            keys, "dtype", type(keys).__name__))
+        raise Invalid("table '%s': keys are a tensor of int64, int32 or uint64, not %s" % (
+            name, getattr(keys, "dtype", type(keys).__name__)))
     if keys.dtype == torch.int32:
         keys = keys.long()
     return keys.detach().view(torch.int64).cpu()
@@ -154,7 +154,7 @@ class _Rows(torch.nn.Module):
             raise Invalid("table '%s' has no rows here; use the module of the exchange's model, "
                           "not a copy, after the first step has begun and before the loop ends; "
                           "checkpoints of the servers have the rows" % self.name)
-        unique, places = torch.unique(unsigned(keys), return_inverse=True)
+        unique, places = torch.unique(unsigned(self.name, keys), return_inverse=True)
         rows = self._table.rows(unique)
         return rows.to(keys.device), places.to(keys.device)
 
