@@ -278,12 +278,6 @@ const char *checkpoint_tables_check(struct checkpoint_restore *r, bool is_part, 
     return NULL;
 }
 
-bool checkpoint_restore_holds_bucket(const struct checkpoint_restore *r, int table, int bucket)
-{
-    const struct chunks *c = r->m->chunks;
-    return r->buckets[c->tables[table].first_chunk - c->n_dense + bucket].has_any;
-}
-
 /* Reads a whole tensor, and compares it with its checksum. checkpoint_shard_file_open has checked
  * that there is one. */
 static enum status read_part(const struct checkpoint_restore *r, const struct bucket_tensors *b,
@@ -347,19 +341,35 @@ static void *take(size_t n, size_t bytes)
     return malloc(n * bytes + 1);
 }
 
+/* The parts of a bucket that are read. */
+enum wanted { KEYS_ONLY, KEYS_AND_VALUES, ALL };
+
+/* Returns the number of the first part that is not read. */
+static int end_of(enum wanted wanted)
+{
+    return wanted == ALL ? TABLES_FILE_MAX_PARTS : wanted == KEYS_AND_VALUES ? SLOT_0 : ROWS;
+}
+
+/* Returns the elements of a part that are read. */
+static size_t wanted_elems(const struct bucket_tensors *b, enum wanted wanted, int part)
+{
+    return part < end_of(wanted) && b->part[part] ? (size_t)b->part[part]->n_elems : 0;
+}
+
 /* Allocates the arrays of a bucket. */
-static enum status take_bucket(const struct bucket_tensors *b, int dim,
+static enum status take_bucket(const struct bucket_tensors *b, enum wanted wanted,
                                struct checkpoint_bucket *out)
 {
-    int64_t n_pending = b->part[PENDING_KEYS] ? b->part[PENDING_KEYS]->n_elems : 0;
-    size_t n = (size_t)b->part[KEYS]->n_elems, m = (size_t)n_pending;
+    size_t n = wanted_elems(b, wanted, KEYS), m = wanted_elems(b, wanted, PENDING_KEYS);
+    size_t slots = wanted_elems(b, wanted, SLOT_0) + wanted_elems(b, wanted, SLOT_1);
     *out = (struct checkpoint_bucket){.version = b->version,
-                                      .n = b->part[KEYS]->n_elems,
+                                      .n = (int64_t)n,
                                       .keys = take(n, sizeof *out->keys),
                                       .steps = take(n, sizeof *out->steps),
-                                      .values = take(n * (size_t)dim, sizeof *out->values),
-                                      .slots = take(n * (size_t)b->slot_floats, sizeof *out->slots),
-                                      .n_pending = n_pending,
+                                      .values =
+                                          take(wanted_elems(b, wanted, ROWS), sizeof *out->values),
+                                      .slots = take(slots, sizeof *out->slots),
+                                      .n_pending = (int64_t)m,
                                       .pending_keys = take(m, sizeof *out->pending_keys),
                                       .pending_steps = take(m, sizeof *out->pending_steps),
                                       .pending_counts = take(m, sizeof *out->pending_counts)};
@@ -369,7 +379,7 @@ static enum status take_bucket(const struct bucket_tensors *b, int dim,
 }
 
 static enum status read_parts(const struct checkpoint_restore *r, const struct bucket_tensors *b,
-                              struct checkpoint_bucket *to)
+                              enum wanted wanted, struct checkpoint_bucket *to)
 {
     void *const data[TABLES_FILE_MAX_PARTS] = {
         [KEYS] = to->keys,
@@ -381,43 +391,76 @@ static enum status read_parts(const struct checkpoint_restore *r, const struct b
         [PENDING_STEPS] = to->pending_steps,
         [PENDING_COUNTS] = to->pending_counts};
     enum status st = ST_OK;
-    for (int part = 0; part < TABLES_FILE_MAX_PARTS && st == ST_OK; part++)
+    for (int part = 0; part < end_of(wanted) && st == ST_OK; part++)
         if (b->part[part])
             st = read_part(r, b, part, data[part]);
     return st;
 }
 
-enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int table, int bucket,
-                                      int slot_floats, struct checkpoint_bucket *out)
+static struct bucket_tensors *tensors_of(const struct checkpoint_restore *r, int table, int bucket)
 {
     const struct chunks *c = r->m->chunks;
-    const struct net_table *t = &c->tables[table];
-    const struct bucket_tensors *b = &r->buckets[t->first_chunk - c->n_dense + bucket];
+    return &r->buckets[c->tables[table].first_chunk - c->n_dense + bucket];
+}
+
+bool checkpoint_restore_holds_bucket(const struct checkpoint_restore *r, int table, int bucket)
+{
+    return tensors_of(r, table, bucket)->has_any;
+}
+
+/* Reads some parts of a bucket, and checks its keys. */
+static enum status read_bucket(const struct checkpoint_restore *r, int table, int bucket,
+                               enum wanted wanted, struct checkpoint_bucket *out)
+{
+    const struct net_table *t = &r->m->chunks->tables[table];
+    const struct bucket_tensors *b = tensors_of(r, table, bucket);
     struct checkpoint_bucket own = {0};
     enum status st = ST_OK;
     if (!b->has_any) {
         LOG_E("%s/%s: bucket %d of table '%s' is missing", r->folder, r->name, bucket, t->name);
         return ST_NOT_FOUND;
     }
-    if (b->slot_floats != slot_floats) {
-        LOG_E(
-            "%s/%s: table '%s' was written with another optimizer: a row has %d floats of its state, not %d",
-            r->folder, r->name, t->name, b->slot_floats, slot_floats);
-        return ST_CORRUPT;
-    }
-    st = take_bucket(b, t->dim, &own);
+    st = take_bucket(b, wanted, &own);
     if (st != ST_OK) {
         LOG_E("%s/%s: out of memory for bucket %d of table '%s', which has %" PRId64 " rows",
               r->folder, r->name, bucket, t->name, own.n);
         TRY(st);
     }
-    TRY(read_parts(r, b, &own));
+    TRY(read_parts(r, b, wanted, &own));
     TRY(check_keys(r, t, bucket, &own));
     *out = own;
     own = (struct checkpoint_bucket){0};
 done:
     checkpoint_bucket_free(&own);
     return st;
+}
+
+int64_t checkpoint_restore_bucket_rows(const struct checkpoint_restore *r, int table, int bucket,
+                                       int64_t *version)
+{
+    const struct bucket_tensors *b = tensors_of(r, table, bucket);
+    *version = b->version;
+    return b->part[KEYS]->n_elems;
+}
+
+enum status checkpoint_restore_bucket_read(const struct checkpoint_restore *r, int table,
+                                           int bucket, bool has_values,
+                                           struct checkpoint_bucket *out)
+{
+    return read_bucket(r, table, bucket, has_values ? KEYS_AND_VALUES : KEYS_ONLY, out);
+}
+
+enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int table, int bucket,
+                                      int slot_floats, struct checkpoint_bucket *out)
+{
+    const struct bucket_tensors *b = tensors_of(r, table, bucket);
+    if (b->has_any && b->slot_floats != slot_floats) {
+        LOG_E(
+            "%s/%s: table '%s' was written with another optimizer: a row has %d floats of its state, not %d",
+            r->folder, r->name, r->m->chunks->tables[table].name, b->slot_floats, slot_floats);
+        return ST_CORRUPT;
+    }
+    return read_bucket(r, table, bucket, ALL, out);
 }
 
 void checkpoint_bucket_free(struct checkpoint_bucket *b)

@@ -72,6 +72,14 @@ bool checkpoint_restore_holds_bucket(const struct checkpoint_restore *r, int tab
  * have besides its values. */
 enum status checkpoint_restore_bucket(const struct checkpoint_restore *r, int table, int bucket,
                                       int slot_floats, struct checkpoint_bucket *out);
+/* Returns the number of rows that a bucket has, without reading them; *version receives its
+ * version. The checkpoint must hold the bucket. */
+int64_t checkpoint_restore_bucket_rows(const struct checkpoint_restore *r, int table, int bucket,
+                                       int64_t *version);
+/* Reads only keys, steps and, if has_values is true, values of a bucket, with the same checks. */
+enum status checkpoint_restore_bucket_read(const struct checkpoint_restore *r, int table,
+                                           int bucket, bool has_values,
+                                           struct checkpoint_bucket *out);
 void checkpoint_bucket_free(struct checkpoint_bucket *b);
 
 #endif

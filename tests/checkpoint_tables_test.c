@@ -273,6 +273,26 @@ static enum status open_it(struct checkpoint_restore **r)
     return checkpoint_restore_open(&q, r);
 }
 
+/* Reads keys and steps alone, or with values. */
+static void assert_parts(const struct checkpoint_restore *r, int table, int bucket,
+                         const struct rows *want, bool has_values)
+{
+    struct checkpoint_bucket got;
+    int64_t version;
+    size_t n = (size_t)want->n, n_floats = n * (size_t)chunks->tables[table].dim;
+    assert_int_equal(checkpoint_restore_bucket_rows(r, table, bucket, &version), want->n);
+    assert_int_equal(version, table == 0 && bucket == 0 ? STEP - 1 : STEP);
+    assert_int_equal(checkpoint_restore_bucket_read(r, table, bucket, has_values, &got), ST_OK);
+    assert_int_equal(got.version, version);
+    assert_int_equal(got.n, want->n);
+    assert_memory_equal(got.keys, want->keys, n * sizeof *want->keys);
+    assert_memory_equal(got.steps, want->steps, n * sizeof *want->steps);
+    if (has_values)
+        assert_memory_equal(got.values, want->values, n_floats * sizeof(float));
+    assert_int_equal(got.n_pending, 0);
+    checkpoint_bucket_free(&got);
+}
+
 static void assert_bucket(const struct checkpoint_restore *r, int table, int bucket)
 {
     struct checkpoint_bucket got;
@@ -281,6 +301,8 @@ static void assert_bucket(const struct checkpoint_restore *r, int table, int buc
     int slots = slot_floats[table];
     make_rows(t, table, bucket, &want);
     assert_true(checkpoint_restore_holds_bucket(r, table, bucket));
+    assert_parts(r, table, bucket, &want, false);
+    assert_parts(r, table, bucket, &want, true);
     assert_int_equal(checkpoint_restore_bucket(r, table, bucket, slots, &got), ST_OK);
     assert_int_equal(got.version, table == 0 && bucket == 0 ? STEP - 1 : STEP);
     assert_int_equal(got.n, want.n);
