@@ -46,8 +46,8 @@ struct dataset {
     bool in_file;          /* samples are in a mapped file, so a read may wait for the disk */
     struct job_normal normal; /* normalisation; set after dataset_open, before any sample is read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
-    const char *path;                 /* path of the samples, for log lines */
-    const char *labels_path;          /* path of labels or targets, for log lines */
+    const struct dataset_keys *keys;  /* inputs of keys; NULL: none */
+    const char *path, *labels_path;   /* samples; labels or targets; both for log lines */
     const char *class_names; /* names from folders or CSV, as in data_words.h; NULL: none */
     const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; otherwise NULL */
     const char *columns;          /* CSV: list of the names of a sample's columns; otherwise NULL */

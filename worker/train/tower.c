@@ -196,6 +196,15 @@ uint64_t tower_position(const struct tower *t, int64_t local_step)
     return member_steps_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
+/* Reads the first n samples of the batch, and their keys. Samples that are on the device need no
+ * read. */
+static enum status read_samples(const struct tower *t, struct tower_batch *b,
+                                const struct dataset *d, int n)
+{
+    enum status st = t->data ? ST_OK : tower_batch_read(b, d, n);
+    return st == ST_OK ? batch_keys_read(&b->keys, d, b->item, n) : st;
+}
+
 /* Reads the tower's next samples, beginning with the sample at the global position `at`. */
 static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
 {
@@ -203,7 +212,7 @@ static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t a
         b->position[i] = net_place_sample(&t->place, at + (uint64_t)i);
         b->item[i] = (uint32_t)dataset_order_item(t->order, b->position[i]);
     }
-    return t->data ? ST_OK : tower_batch_read(b, t->cfg->train, t->spec.n);
+    return read_samples(t, b, t->cfg->train, t->spec.n);
 }
 
 /* Sends the first n samples of t->now, which were read from `d`, to the stages. */
@@ -238,7 +247,8 @@ enum status tower_make_reader(struct tower *t)
     if (t->cfg->own_pace) /* nothing is read ahead, because the servers assign the next samples only
                              in their answers to this step */
         return ST_OK;
-    if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
+    bool is_ready = dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment);
+    if (t->now.keys.n == 0 && (t->data || is_ready))
         return ST_OK;
     TRY(tower_batch_create(d, t->spec.n, &t->ahead));
     TRY(read_ahead_create(read_in_thread, t, t->index, &t->reader));
@@ -255,6 +265,13 @@ void tower_read_ahead(struct tower *t, uint64_t at, int64_t step)
     t->ahead_step = step;
     t->is_ahead = true;
     read_ahead_start(t->reader);
+}
+
+const struct bags *tower_ahead_bags(struct tower *t)
+{
+    if (!t->reader || read_ahead_wait(t->reader) != ST_OK || !t->is_ahead)
+        return NULL;
+    return t->ahead.keys.bags;
 }
 
 enum status tower_load_batch(struct tower *t, uint64_t at)
@@ -282,8 +299,7 @@ enum status tower_load_test(struct tower *t, int64_t first, int n)
         t->now.position[i] = (uint64_t)(first + i);
         t->now.item[i] = (uint32_t)(first + i);
     }
-    if (!t->data)
-        TRY(tower_batch_read(&t->now, t->cfg->test, n));
+    TRY(read_samples(t, &t->now, t->cfg->test, n));
     st = put_batch(t, t->cfg->test, n);
 done:
     return st;

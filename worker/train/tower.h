@@ -71,10 +71,15 @@ uint64_t tower_position(const struct tower *t, int64_t local_step);
  * used only by member_steps_position_now. */
 struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
 /* Creates a thread for tower_read_ahead if a read needs time: if samples become floats, are
- * augmented, or are in a file. Called after t->data is set. */
+ * augmented, or are in a file; or if they have keys. Called after t->data is set. */
 enum status tower_make_reader(struct tower *t);
 /* Begins to read the batch that the next tower_load_batch probably needs. */
 void tower_read_ahead(struct tower *t, uint64_t at, int64_t step);
+/* Waits for the read that tower_read_ahead began, and returns the keys of its batch, one entry for
+ * each input of keys. They are valid until the next tower_read_ahead: if tower_load_batch uses the
+ * batch, it moves them to t->now. NULL: no batch with keys is read ahead, or its read failed;
+ * the error then ends the step that needs the batch. */
+const struct bags *tower_ahead_bags(struct tower *t);
 /* Loads this tower's samples of a step (I6). at: global position of the first of them. */
 enum status tower_load_batch(struct tower *t, uint64_t at);
 /* Loads n samples of the test set, beginning with sample `first`. */

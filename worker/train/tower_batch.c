@@ -28,7 +28,7 @@ enum status tower_batch_create(const struct dataset *d, int n_samples, struct to
     }
     for (size_t i = 0; floats && i < n; i++)
         b->rows[i] = b->floats + i * elems;
-    return ST_OK;
+    return batch_keys_create(d, n_samples, &b->keys);
 }
 
 void tower_batch_free(struct tower_batch *b)
@@ -43,6 +43,7 @@ void tower_batch_free(struct tower_batch *b)
     free(b->floats);
     free(b->changed);
     free(b->plain);
+    batch_keys_free(&b->keys);
     *b = (struct tower_batch){0};
 }
 

@@ -5,7 +5,7 @@
  * Threads: one at a time. Errors: ST_NOMEM, and those of dataset_sample, logged. */
 #ifndef WORKER_TRAIN_TOWER_BATCH_H
 #define WORKER_TRAIN_TOWER_BATCH_H
-#include "worker/data/dataset.h"
+#include "worker/train/batch_keys.h"
 
 struct tower_batch {        /* each list has [n] entries */
     uint32_t *item;         /* indices of the samples in the data set */
@@ -16,6 +16,7 @@ struct tower_batch {        /* each list has [n] entries */
     float **rows, *floats;
     int32_t *classes;      /* labels, if the set does not have bytes */
     const float **targets; /* targets of the samples, used instead of labels */
+    struct batch_keys keys;
     struct job_augment augment;
     uint64_t seed;    /* seed of the augmentation */
     uint8_t *changed; /* augmented samples, if the set has bytes; NULL: none */
@@ -27,7 +28,7 @@ struct tower_batch {        /* each list has [n] entries */
 enum status tower_batch_create(const struct dataset *d, int n, struct tower_batch *b);
 void tower_batch_free(struct tower_batch *b);
 /* Reads the first n samples, whose indices and positions the caller has set. Samples in a mapped
- * file are read from the disk during this call. */
+ * file are read from the disk during this call. Keys are read by batch_keys_read. */
 enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int n);
 
 #endif
