@@ -6,6 +6,7 @@
  * The servers count a contribution as a whole, so a worker can skip only whole contributions, and a
  * contribution's norm is that of all its layers. So if contributions may be skipped or clipped, no
  * layer of a step is pushed before all layers are checked. */
+#include "worker/train/trainer_finite.h"
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"

@@ -126,23 +126,6 @@ int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have 
 /* Returns the step that the job has reached; with own_pace, the version of the slowest chunk. */
 int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
-/* trainer_finite.c */
-
-enum trainer_push_scope {
-    TRAINER_PUSH_LAYER,   /* this layer */
-    TRAINER_PUSH_NOTHING, /* push nothing yet: lower layers are not checked */
-    TRAINER_PUSH_ALL,     /* push all layers of the step */
-    TRAINER_PUSH_SKIP,    /* push all layers of the step, with weight 0 */
-};
-/* Checks the sum of a layer's contributions. suspect: false if a device has checked all gradients
- * of the layer. Called from the last layer down to t->lowest, where it also checks the loss.
- * ST_INVALID, logged: a number is not finite, which ends training. */
-enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, bool suspect,
-                                 enum trainer_push_scope *out);
-/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. If there
- * are servers, this call scales the gradients; otherwise the pushes that follow scale them. */
-void trainer_finite_clip(struct trainer *t, int64_t step);
-
 /* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).
  * ST_CANCELLED: training was stopped, or this evaluation ends it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);

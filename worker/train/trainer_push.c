@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "worker/train/device_group.h"
+#include "worker/train/trainer_finite.h"
 #include "worker/train/trainer_observe.h"
 #include <math.h>
 
