@@ -259,9 +259,9 @@ def _of_dlpack(source: Any, kind: Kind) -> tuple[int, int, Any]:
         raise Invalid("a tensor on the CPU is needed; copy this one there first")
     if t.code not in kind.codes or (t.bits, t.lanes) != (kind.bits, 1):
         raise Invalid("%s is needed; this tensor has another type" % kind.name)
-    total = 1
+    total, is_empty = 1, 0 in t.shape[:t.ndim]
     for i in reversed(range(t.ndim)):
-        if t.strides and t.shape[i] != 1 and t.strides[i] != total:
+        if t.strides and not is_empty and t.shape[i] != 1 and t.strides[i] != total:
             raise Invalid("the tensor's elements are not row-major side by side; make it "
                           "contiguous")
         total *= t.shape[i]

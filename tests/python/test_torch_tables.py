@@ -12,6 +12,7 @@ import harness
 import torch_case
 
 import weir
+from weir import _library
 
 DIM, STEPS = 4, 25
 # Keys of 64 bits, as PyTorch's int64.
@@ -256,6 +257,13 @@ class Tables(torch_case.Torch):
             t.testing.assert_close(mine(few.long().view(t.uint64)), other)
         nothing = mine(t.zeros(0, dtype=t.int64), t.zeros(1, dtype=t.int64))
         self.assertEqual(nothing.shape, (0, DIM))
+
+    def test_part_of_an_empty_tensor_is_empty(self):
+        """Strides do not matter without an element. They do with one."""
+        keys = self.torch.arange(8).view(2, 4)[:, ::2]
+        self.assertEqual(_library.elements(keys[:0], _library.KEYS)[1], 0)
+        with self.assertRaisesRegex(weir.Invalid, "not row-major"):
+            _library.elements(keys, _library.KEYS)
 
     def test_evaluation_and_unused_module_push_nothing(self):
         """A module that a step does not use, and forwards without a backward, create no row. Rows
