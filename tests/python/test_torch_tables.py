@@ -364,6 +364,8 @@ class Tables(torch_case.Torch):
         for step in exchange:
             if step.step == 1:
                 exchange.skip()
+            with self.assertRaisesRegex(weir.Invalid, "model's tables.*clip_value=C"):
+                self.torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
             self.out(net, self.batch("sum", seed=1), True).backward()
             self.assertEqual(exchange.member.pushes, dict.fromkeys((0, 1), 6 * (step.step == 0)))
 

@@ -103,6 +103,11 @@ def _clip(parameters: Any, setting: str, bound: float, norm_type: float = 2.0) -
     have = exchange.settings.get(setting)
     if have is not None and float(have) == float(bound) and norm_type == 2.0:
         return True
+    if setting == "clip_norm" and exchange.tables:
+        raise Invalid("the gradients of one member are clipped before the servers average them, "
+                      "and the norm would lack the gradients of the model's tables; remove "
+                      "clip_grad_norm_, and set Exchange(..., clip_value=C), by which the servers "
+                      "clip each element of the mean")
     raise Invalid("the gradients of one member are clipped before the servers average them; "
                   "remove clip_grad_*, and set Exchange(..., %s=%g), by which the servers clip the "
                   "mean%s" % (setting, bound, "" if norm_type == 2.0 else " by the 2-norm"))
