@@ -420,6 +420,18 @@ class Tables(torch_case.Torch):
             with self.assertRaisesRegex(weir.Invalid, "a table has no %s: .*%s" % (name, why)):
                 tables.Embedding(10, DIM, name="t", **{name: value})
         self.assertEqual(tables.EmbeddingBag(10, DIM, name="t", max_norm=None).settings, {})
+        m = tables.Embedding(10, DIM, name="t")
+        for name, why in (("weight", "forward.keys. returns"), ("num_embeddings", "max_rows"),
+                          ("padding_idx", "mask"), ("reset_parameters", "init_scale")):
+            with self.assertRaisesRegex(AttributeError, "Embedding has no %s: .*%s" % (name, why)):
+                getattr(m, name)
+        with self.assertRaisesRegex(AttributeError, "Embedding has no weight: "):
+            m.weight = t.nn.Parameter(t.zeros(10, DIM))
+        with self.assertRaisesRegex(AttributeError, "no attribute 'colour'"):
+            m.colour  # pylint: disable=pointless-statement
+        with self.assertRaisesRegex(weir.Invalid, "no from_pretrained: .*init_scale"):
+            tables.EmbeddingBag.from_pretrained(t.zeros(10, DIM))
+        self.assertEqual(m.embedding_dim, DIM)
         with self.assertRaisesRegex(weir.Invalid, "mode is"):
             tables.EmbeddingBag(10, DIM, name="t", mode="min")
 

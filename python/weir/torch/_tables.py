@@ -27,6 +27,16 @@ REFUSED = {
     "device": "remove it; the output is on the device of the keys",
 }
 
+# Attributes of PyTorch's modules that a module with a table lacks, and what to use instead.
+ABSENT = {
+    "weight": "the rows are on the servers; forward(keys) returns those of keys during a step, the "
+              "settings init and init_scale choose their first values, and checkpoints have all",
+    "num_embeddings": "a table has no vocabulary; max_rows is the greatest number of its rows",
+    "reset_parameters": "rows begin with values of the settings init and init_scale",
+    **{name: REFUSED[name] for name in ("padding_idx", "max_norm", "scale_grad_by_freq", "sparse")},
+    "norm_type": REFUSED["max_norm"],
+}
+
 
 class Table:
     """The table of a module, in an exchange. A copy of the module has none."""
@@ -142,6 +152,27 @@ class _Rows(torch.nn.Module):
                 raise Invalid("a table has no %s: %s" % (refused, REFUSED[refused]))
         self.max_rows, self.dim, self.name, self.settings = int(max_rows), int(dim), name, settings
         self._table: Optional[Table] = None  # during the steps of an exchange
+
+    @classmethod
+    def from_pretrained(cls, *_: Any, **_more: Any) -> Any:
+        raise Invalid("a table has no from_pretrained: rows begin with values of the settings init "
+                      "and init_scale, and a job may resume from its servers' checkpoint")
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.dim
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse(name)
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._refuse(name)
+        super().__setattr__(name, value)
+
+    def _refuse(self, name: str) -> None:
+        if name in ABSENT:
+            raise AttributeError("%s has no %s: %s" % (type(self).__name__, name, ABSENT[name]))
 
     def extra_repr(self) -> str:
         return ", ".join(["%d, %d, name=%r" % (self.max_rows, self.dim, self.name)] + [
