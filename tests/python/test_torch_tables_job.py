@@ -127,7 +127,7 @@ class Job(torch_case.Torch):
         """The factor of scheduler= is that of the rows, too: with 0 they stay."""
         from weir.torch import Embedding
         t = self.torch
-        with weir.Cluster() as cluster:
+        with weir.Cluster(checkpoint_dir=self.path("kept")) as cluster:
             net = t.nn.ModuleDict({"rows": Embedding(100, DIM, name="t"), "top": t.nn.Linear(4, 1)})
             rule, seen = t.optim.SGD(net.parameters(), lr=0.5), []
             exchange = self.exchange(net, optimizer=rule, train_steps=3, batch_size=8,
@@ -140,6 +140,11 @@ class Job(torch_case.Torch):
                 rule.zero_grad()
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual([t.equal(*pair) for pair in zip(seen, seen[1:])], [False, True])
+        last = {n: v.clone() for n, v in net.state_dict().items()}
+        net["top"].reset_parameters()
+        with self.assertWarnsRegex(UserWarning, "not the rows of table 't'; weir.checkpoint.read"):
+            weir.torch.load_checkpoint(self.path("kept"), net)
+        self.close(net.state_dict(), last)
 
     def test_full_table_and_other_settings_are_refused(self):
         """The errors name the table, and the setting to change."""

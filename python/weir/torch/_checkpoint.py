@@ -1,6 +1,7 @@
 """Loads checkpoints of servers into modules."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
         rule.load_state_dict({**rule.state_dict(), **found["optimizer"]})
 
     Raises Error if the checkpoint is not whole or belongs to another model. Only tensors that
-    require no gradient may be missing in it."""
+    require no gradient may be missing in it. It loads no rows of sparse tables: a warning names the
+    tables of the checkpoint, and weir.checkpoint.read() returns their rows."""
     found = _checkpoint.read(path)
     model = getattr(model, "_orig_mod", model)
     state, moments = {}, {}
@@ -38,6 +40,10 @@ def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
         if p.requires_grad and name not in state:
             raise Error("checkpoint %s lacks '%s', which the model has" % (found.path, name))
     model.load_state_dict(state, strict=False)
+    if found.tables:
+        warnings.warn("weir: load_checkpoint loads the parameters only, not the rows of %s; "
+                      "weir.checkpoint.read(path).tables has them" % ", ".join(
+                          "table '%s'" % name for name in found.tables), stacklevel=2)
     for i, (name, p) in enumerate(parameters):
         if name in found.slots and found.job["optimizer"]["name"] in ("adam", "adamw"):
             first, second = (tensor(v, p) for v in found.slots[name])
