@@ -431,6 +431,7 @@ static void first_bad_element_is_found(void **state)
             float x, back;
             uint8_t wire[8];
             memcpy(&x, &bits, sizeof x);
+            assert_true(finite_all(&x, 1) == (isfinite(x) != 0));
             dtype_encode((enum dtype)d, wire, &x, 1);
             dtype_decode((enum dtype)d, &back, wire, 1);
             size_t misfit = finite_first_misfit((enum dtype)d, &x, 1);
@@ -447,6 +448,7 @@ static void first_bad_element_is_found(void **state)
                 dtype_encode((enum dtype)d, raw + 1, values, n);
                 assert_int_equal(finite_first_bad((enum dtype)d, raw + 1, n), at);
                 assert_int_equal(finite_first_misfit((enum dtype)d, values, n), at);
+                assert_true(finite_all(values, n) == (at == n));
             }
 }
 

@@ -116,6 +116,33 @@ static void test_gradients_are_checked(void **state)
     bucket_rig_close(&r);
 }
 
+/* Squares of these gradients are infinite: the update makes the state of the row not finite. */
+static void test_row_that_is_not_finite_is_logged(void **state)
+{
+    char text[120];
+    bucket_rig_open(&r, &plain);
+    fill(1, 0);
+    for (int m = 0; m < RIG_MEMBERS; m++) {
+        pushes[m].keys[0] = r.keys[1][0];
+        pushes[m].gradients[1] = 1e30f;
+    }
+    capture_begin();
+    for (int m = 0; m < RIG_MEMBERS; m++)
+        assert_int_equal(bucket_rig_push(&r, 1, m, 0, &pushes[m], &reads[m]), PIECE_NONE);
+    capture_end();
+    snprintf(text, sizeof text, "step 0: the update makes the row of key %llu of table 'ads'",
+             (unsigned long long)r.keys[1][0]);
+    assert_non_null(strstr(capture_text, text));
+    assert_int_equal(capture_lines(), 1);
+    bucket_rig_close(&r);
+    bucket_rig_open(&r, &plain); /* without such a gradient there is no line */
+    capture_begin();
+    finish_step();
+    capture_end();
+    assert_int_equal(capture_lines(), 0);
+    bucket_rig_close(&r);
+}
+
 /* Sends a piece, and checks its refusal. */
 static void check_piece(struct net_piece piece, const char *text)
 {
@@ -288,8 +315,9 @@ static void test_memory_of_rows_is_bounded(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        test_keys_are_checked, test_gradients_are_checked, test_counts_and_fields_are_checked,
-        test_members_agree_on_the_rate, test_full_bucket_refuses_the_step,
-        test_full_bucket_in_async_refuses_one_contribution, test_memory_of_rows_is_bounded);
+    return RUN_TESTS(test_keys_are_checked, test_gradients_are_checked,
+                     test_row_that_is_not_finite_is_logged, test_counts_and_fields_are_checked,
+                     test_members_agree_on_the_rate, test_full_bucket_refuses_the_step,
+                     test_full_bucket_in_async_refuses_one_contribution,
+                     test_memory_of_rows_is_bounded);
 }

@@ -95,6 +95,15 @@ size_t finite_first_bad(enum dtype d, const void *src, size_t n)
     return first_half_from(src, n, d == DTYPE_BF16 ? 0x7f80 : 0x7c00);
 }
 
+VECTOR_CLONES bool finite_all(const float *values, size_t n)
+{
+    const struct packed_bits *s = (const void *)values;
+    uint32_t carry = 0;
+    for (size_t i = 0; i < n; i++) /* an exponent of ones carries into the bit of the sign */
+        carry |= ((uint32_t)s[i].v & 0x7f800000) + 0x00800000;
+    return carry >> 31 == 0;
+}
+
 size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
 {
     /* bits, for each format, of the number halfway between its largest finite value and the next

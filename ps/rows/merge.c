@@ -2,6 +2,7 @@
  * rows can be requested from memory before they are needed: a heap merges the keys, one search
  * finds the rows, and one loop updates them. */
 #include "ps/rows/merge.h"
+#include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include "ps/rows/limits.h"
 #include <stdlib.h>
@@ -34,6 +35,7 @@ struct merge {
     struct row **rows, **pending; /* entries of each key in memory */
     float *sum;                   /* dim floats: sum of a key with several gradients */
     uint64_t needed_rows;
+    size_t not_finite; /* place in `keys` of the first row that is not finite; `capacity`: none */
 };
 
 enum status merge_create(int n_members, int dim, struct merge **out)
@@ -257,17 +259,31 @@ enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct 
     st = limits_begin(b, &limits);
     m->needed_rows = limits.needed_rows;
     TRY(st);
+    size_t n_floats = m->dim + b->n_slots;
+    m->not_finite = m->capacity;
     optim_rows_begin(&b->config.optimizer, b->version + 1, rate, &step);
     for (size_t i = 0; i < limits.n; i++) {
         struct row *row = limits_row(b, &limits, i);
-        if (row)
-            update_row(m, &step, i, row, scale);
+        if (!row)
+            continue;
+        update_row(m, &step, i, row, scale);
+        /* the row is in the cache now */
+        if (i < m->not_finite && !finite_all(row->data, n_floats))
+            m->not_finite = i;
     }
     bucket_end(b);
     limits_sweep(b);
     merge_clear(m);
 done:
     return st;
+}
+
+bool merge_not_finite(const struct merge *m, uint64_t *key)
+{
+    bool found = m->not_finite < m->capacity;
+    if (found)
+        *key = m->keys[m->not_finite];
+    return found;
 }
 
 uint64_t merge_needed_rows(const struct merge *m)

@@ -36,6 +36,9 @@ void merge_clear(struct merge *m);
  * is its sum times `scale`. rate: factor of the learning rate (optim_rows_begin). */
 enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct merge_input *last,
                       float scale, float rate);
+/* Returns true if a row, or its slots, are not finite after the last update by merge_run, and sets
+ * *key to the lowest such key. */
+bool merge_not_finite(const struct merge *m, uint64_t *key);
 /* Returns the rows that the step needs which merge_run refused with ST_RANGE (for limits_text). */
 uint64_t merge_needed_rows(const struct merge *m);
 /* Returns the bytes that the copies and the pass have allocated. */

@@ -9,6 +9,7 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
 #include "ps/store/answers.h"
+#include "ps/store/diverged.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -122,6 +123,7 @@ static enum status make_version(struct chunk_state *c)
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
     if (st != ST_OK)
         return st;
+    diverged_log_row(r, c->version);
     c->version++;
     c->sum.n_counted = 0;
     r->step_keys = 0;

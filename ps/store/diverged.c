@@ -36,3 +36,13 @@ void diverged_log(const struct store *s, const struct chunk_state *c, size_t ele
             ": the update makes parameter '%.60s' not finite, though each contribution is finite: training has diverged, and no checkpoint of this step is written; a lower --learning_rate may help",
             step, diverged_param_at(s, c, element)->name);
 }
+
+void diverged_log_row(const struct chunk_rows *r, int64_t step)
+{
+    uint64_t key;
+    if (merge_not_finite(r->merge, &key))
+        LOG_FEW(
+            "step %" PRId64 ": the update makes the row of key %" PRIu64
+            " of table '%.60s', or its optimizer's state, not finite, though each gradient is finite: training has diverged, and no checkpoint with this row is written; a lower learning rate may help",
+            step, key, r->table->name);
+}

@@ -15,6 +15,9 @@ void diverged_note(struct chunk_state *c, size_t element);
 /* Returns the element that the caller is to log, and resets it; SIZE_MAX: none. The caller holds
  * the lock. */
 size_t diverged_take(struct chunk_state *c);
+/* Logs that an update of rows at `step` has made one that is not finite, if it has. The caller may
+ * hold locks. */
+void diverged_log_row(const struct chunk_rows *r, int64_t step);
 /* Logs that the element was not finite after the update of `step`; SIZE_MAX: does nothing. The
  * caller does not hold the lock. */
 void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step);
