@@ -72,6 +72,8 @@ struct layer {
     int vocabulary; /* embedding: the layer accepts the numbers 0 .. vocabulary-1 */
     float slope;    /* leaky_relu: factor for negative values, 0 to 1 */
     bool one_hot;   /* squared: labels are classes, and there is one output for each class */
+    int keys;       /* embedding_bag: index of the input of keys that it reads */
+    bool mean;      /* embedding_bag: several rows of a cell are averaged; false: they are added */
 };
 
 /* Returns true if the convolution or dense layer adds a bias. */

@@ -49,6 +49,7 @@ static enum status run(struct tower *e, int64_t first, int64_t last,
         int n = end - at < e->spec.n ? (int)(end - at) : e->spec.n, right;
         float loss;
         TRY(tower_load_test(e, at, n));
+        TRY(tower_tables_put(e));
         for (int i = 0; i < e->cfg->model->n_layers; i++)
             TRY(split_tower_forward_inference(e->stages, i));
         TRY(split_tower_result(e->stages, &loss, &right));

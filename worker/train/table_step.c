@@ -69,6 +69,12 @@ void table_step_destroy(struct table_step *s)
     free(s);
 }
 
+void table_step_buckets(const struct table_step *s, int *first, int *n)
+{
+    *first = s->cfg.table->first_chunk;
+    *n = s->cfg.table->n_buckets;
+}
+
 void table_step_set(struct table_step *s, int tower, const struct bags *bags)
 {
     s->part[tower].now = *bags;
@@ -134,7 +140,7 @@ static enum status sort_keys(struct table_step *s, bool is_next)
     } else if (!keys || n > (size_t)ROW_KEYS_MAX || row_keys_set(k, t, keys, n) != ST_OK) {
         return no_memory(s, n);
     }
-    int above = row_keys_above(k, t, share);
+    int above = s->cfg.reads_only ? -1 : row_keys_above(k, t, share);
     if (above < 0)
         return ST_OK;
     LOG_E(
@@ -148,6 +154,7 @@ enum status table_step_read(struct table_step *s, int64_t step)
 {
     enum status st = ST_OK;
     size_t at = 0, room = s->rows_room;
+    bool exact = !s->cfg.own_pace && !s->cfg.reads_only;
     TRY(sort_keys(s, false));
     for (int i = 0; i < s->cfg.n_towers; i++) {
         s->part[i].at = at;
@@ -161,8 +168,8 @@ enum status table_step_read(struct table_step *s, int64_t step)
                           .table = s->cfg.table,
                           .keys = &s->asked,
                           .done = s->done,
-                          .version = s->cfg.own_pace ? 0 : step,
-                          .exact = !s->cfg.own_pace,
+                          .version = exact ? step : 0,
+                          .exact = exact,
                           .rows = s->rows,
                           .deadline_ns = INT64_MAX};
     st = row_reads_run(&r);

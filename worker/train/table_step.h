@@ -23,12 +23,17 @@ struct table_step_config { /* pointers are borrowed while the object exists */
     bool mean; /* rule of the bags; false: sum */
     int n_towers;
     bool own_pace; /* each bucket advances independently; steps are those of this worker */
+    /* true: nothing is pushed, so a step may have more keys than a bucket's share of step_rows, and
+     * table_step_read accepts any version */
+    bool reads_only;
 };
 
 struct table_step;
 enum status table_step_create(const struct table_step_config *cfg, struct table_step **out);
 void table_step_destroy(struct table_step *s); /* NULL is fine */
 
+/* Finds the chunks of the table's buckets. */
+void table_step_buckets(const struct table_step *s, int *first, int *n);
 /* Sets the tower's bags of the step. The keys are borrowed until table_step_push. */
 void table_step_set(struct table_step *s, int tower, const struct bags *bags);
 /* Reads the rows of all towers in the version `step`; with own_pace, in any version. */

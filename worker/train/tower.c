@@ -138,6 +138,8 @@ static enum status create_tower(const struct trainer_config *cfg, const struct t
     }
     TRY(tower_batch_create(inference ? cfg->test : cfg->train, t->spec.n, &t->now));
     TRY(make_stages(t, member, inference));
+    if (inference)
+        TRY(tower_tables_create(cfg, 1, true, &t->tables));
 done:
     if (st == ST_OK)
         *out = t;
@@ -164,6 +166,7 @@ void tower_destroy(struct tower *t)
         return;
     read_ahead_destroy(t->reader);
     split_tower_destroy(t->stages);
+    tower_tables_free(t->tables, t->cfg->model->n_layers);
     dataset_order_destroy(t->order);
     free(t->own_grads);
     segment_unref(t->segment);

@@ -12,6 +12,7 @@
 #include "worker/place/split_tower.h"
 #include "worker/train/read_ahead.h"
 #include "worker/train/tower_batch.h"
+#include "worker/train/tower_tables.h"
 #include "worker/train/train_config.h"
 
 struct tower {
@@ -39,6 +40,8 @@ struct tower {
     int64_t ahead_step;        /* step for which `ahead` was read */
     bool is_ahead;             /* `ahead` may still be used */
     int64_t n_ahead;           /* number of batches that were read ahead and used */
+    /* [n_layers] tables of an inference tower (tower_tables.h); NULL: none */
+    struct table_step **tables;
 };
 
 /* A tower's membership in a group. */

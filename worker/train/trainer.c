@@ -221,6 +221,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
         t->pushed[i] = step;
         t->arrived[i] = 0;
     }
+    trainer_rows_start(t);
     trainer_observe_start(t, start);
 }
 
@@ -543,7 +544,9 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
         st = no_memory(cfg->n_towers);
         goto done;
     }
-    while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0)
+    TRY(trainer_rows_create(t));
+    while (t->lowest + 1 < cfg->model->n_layers && cfg->model->layers[t->lowest].n_params == 0 &&
+           !trainer_rows_has(&t->rows, t->lowest))
         t->lowest++;
     TRY(towers_make(t));
     t->eval_cfg = t->cfg; /* its `params` are the averages, if there are any */
@@ -584,6 +587,7 @@ void trainer_destroy(struct trainer *t)
     free(t->contributions);
     trainer_parts_free(t);
     trainer_ahead_free(t);
+    trainer_rows_free(t);
     free(t->rounded);
     free(t);
 }

@@ -96,6 +96,26 @@ static float value_of(const struct trainer *t, int param, size_t at)
     return value;
 }
 
+/* Returns true and describes the problem if the gradients of a layer's rows are not finite. */
+static bool rows_problem(const struct trainer *t, const struct layer *l,
+                         char what[TRAINER_WHAT_BYTES])
+{
+    const float *sums = t->rows.sums;
+    size_t n = t->rows.n_sums;
+    bool is_half = t->cfg.push_dtype == DTYPE_F16;
+    size_t at = is_half ? finite_first_misfit(DTYPE_F16, sums, n)
+                        : finite_first_above(DTYPE_F32, sums, n, largest_grad_to_sum(&t->cfg));
+    if (at == n)
+        return false;
+    if (isfinite(sums[at]))
+        snprintf(what, TRAINER_WHAT_BYTES, "a gradient of table '%s' is too large %s %s: %g",
+                 l->name, is_half ? "for" : "to be added up in",
+                 dtype_name(is_half ? DTYPE_F16 : DTYPE_F32), (double)sums[at]);
+    else
+        snprintf(what, TRAINER_WHAT_BYTES, "a gradient of table '%s' is not finite", l->name);
+    return true;
+}
+
 /* Returns true and describes the problem if a layer's gradients are not finite. The layer's
  * parameters do not change during the call, because none of its chunks is in flight. */
 static bool layer_problem(const struct trainer *t, const struct layer *l,
@@ -175,7 +195,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step, boo
     const struct layer *l = &t->cfg.model->layers[layer];
     char what[TRAINER_WHAT_BYTES];
     enum status st = ST_OK;
-    int bad = suspect && layer_problem(t, l, what);
+    int bad = trainer_rows_has(&t->rows, layer) ? rows_problem(t, l, what)
+                                                : suspect && layer_problem(t, l, what);
     if (!bad && layer == t->lowest)
         bad = loss_problem(t, step, what);
     if (bad && !t->cfg.skip_nonfinite)

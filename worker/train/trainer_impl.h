@@ -7,6 +7,7 @@
  *   trainer_parts.c  copies in parts
  *   trainer_ahead.c  updates on the card
  *   trainer_finite.c the check that contributions are finite
+ *   trainer_rows.c   layers on the host, and rows of tables
  *   trainer_observe.c reports to the observer
  * DESIGN. Each tower is a thread; all towers run the same steps. Before a layer's forward, a tower
  * waits until the layer's gradients of the last step are pushed and the layer's new version is in
@@ -29,6 +30,7 @@
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_ahead.h"
 #include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_rows.h"
 #include <pthread.h>
 #include <stdatomic.h>
 enum { TRAINER_WHAT_BYTES = 400 };
@@ -52,6 +54,7 @@ struct trainer {
     int n_contributions;
     struct trainer_parts parts;
     struct trainer_ahead ahead;
+    struct trainer_rows rows;
     int follows;      /* true: `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: the backend decides */
     struct crew crew; /* threads for loops over contributions */
@@ -71,7 +74,8 @@ struct trainer {
     _Atomic int stopped, stops_soon;
     _Atomic int failed; /* enum status of the first tower that failed */
 
-    int lowest; /* first layer with parameters: no tower passes it before all have arrived */
+    /* first layer with parameters, or on the host: no tower passes it before all have arrived */
+    int lowest;
 
     pthread_mutex_t lock; /* guards the six fields below */
     pthread_cond_t handed_out;
@@ -116,8 +120,9 @@ enum status trainer_step_run(struct trainer *t, struct tower *w);
 /* Lists the gradients of each tower, weighted by its samples. The gradients of a group are listed
  * once, because the group has already computed their weighted sum. */
 void trainer_push_list_contributions(struct trainer *t);
-/* Finds the chunks that hold a layer's parameters. These are adjacent, because parameters are
- * numbered in layer order. The first and the last one may also hold parameters of other layers. */
+/* Finds the chunks that hold a layer's parameters, or the buckets of its table. These are adjacent,
+ * because parameters are numbered in layer order. The first and the last one may also hold
+ * parameters of other layers. */
 void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
 /* Fetches the tower's gradients of a layer whose backward was called. The last tower that calls
  * this function for the layer pushes the sum. */

@@ -13,6 +13,8 @@ void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, i
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     *first = *n = 0;
+    if (trainer_rows_has(&t->rows, layer))
+        table_step_buckets(t->rows.tables[layer], first, n);
     if (l->n_params == 0)
         return;
     const struct net_param *last = &t->cfg.chunks->params[l->param[l->n_params - 1]];
@@ -110,6 +112,10 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
     const struct layer *l = &t->cfg.model->layers[layer];
     struct updates *x = t->cfg.updates;
     int first, n;
+    if (trainer_rows_has(&t->rows, layer)) {
+        fault_delay(t, layer, step);
+        return trainer_rows_push(t, layer, step, weight);
+    }
     trainer_push_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
         if (t->cfg.chunks->chunks[c].param < l->param[0])
@@ -141,7 +147,10 @@ static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
     int param = t->cfg.model->layers[layer].param[0];
     if (!has_fault(t, layer, step))
         return;
-    if (w->grads16)
+    if (trainer_rows_has(&t->rows, layer)) {
+        if (t->rows.n_sums > 0)
+            t->rows.sums[0] = NAN;
+    } else if (w->grads16)
         w->grad16_of[param][0] = 0x7fc0; /* a NaN in bf16 and in fp16 */
     else
         w->grad_of[param][0] = NAN;
@@ -163,6 +172,8 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
         return ST_OK;
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
+    if (trainer_rows_has(&t->rows, layer))
+        TRY(trainer_rows_sum(t, layer));
     fault_nonfinite(t, layer, step);
     trainer_observe_gradients(t, layer, step);
     TRY(trainer_finite_check(t, layer, step, suspect, &out));
@@ -246,6 +257,8 @@ enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, in
     int last;
     if (!t->parts.fetches)
         TRY(split_tower_wait_grads(w->stages, layer));
+    if (trainer_rows_has(&t->rows, layer))
+        TRY(trainer_rows_collect(t, w, layer));
     TRY(layer_arrive(t, layer, step, &last));
     if (layer == t->lowest && last)
         step_done(t, step);

@@ -34,7 +34,7 @@ static enum status await_answers(struct trainer *t, int first, int n)
 static enum status layer_wait(struct trainer *t, const struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
-    if (l->n_params == 0)
+    if (l->n_params == 0 && !trainer_rows_has(&t->rows, layer))
         return ST_OK;
     int64_t begin = trace_begin(), waits_since_ns = clock_now_ns();
     pthread_mutex_lock(&t->lock);
@@ -71,6 +71,8 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
     if (has && !trainer_observe_is_due(t, step))
         return ST_OK;
     enum status st = layer_wait(t, w, layer, step);
+    if (st == ST_OK && trainer_rows_has(&t->rows, layer) && !trainer_state_may_skip(t, step))
+        st = trainer_rows_load(t, w, layer, step);
     if (trainer_state_is_invalid(t, step)) /* the results of this step do not count any more */
         return st;
     for (int i = 0; st == ST_OK && !t->parts.loads && !has && i < l->n_params; i++)
@@ -103,7 +105,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
-        if (i <= t->lowest && trainer_state_may_skip(t, step))
+        if ((i <= t->lowest || trainer_rows_has(&t->rows, i)) && trainer_state_may_skip(t, step))
             return ST_OK;
         TRY(split_tower_forward(w->stages, i, step));
     }
