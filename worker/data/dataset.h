@@ -11,6 +11,7 @@
 #include "member/dataset_order.h"
 #include "net/wire/job_input.h"
 #include "worker/data/data_csv.h"
+#include "worker/data/dataset_request.h"
 #include "worker/data/dataset_standard.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,29 +98,6 @@ static inline bool dataset_is_bytes(const struct dataset *d)
 {
     return d->bytes && (d->targets || d->classes <= DATASET_BYTE_CLASSES) && d->normal.n == 0;
 }
-
-struct dataset_request {
-    const char *dir;      /* folder that contains files with known names */
-    const char *dir_flag; /* flag that named dir, without "--"; NULL: data_dir */
-    const char *part;     /* "train", "test" or "validation" */
-    /* files to use instead of dir; NULL: none; labels NULL: the labels are in `data` */
-    const char *data, *labels;
-    const char *images_name, *labels_name; /* names of arrays in the files; NULL: images, labels */
-    const char *label_column;              /* CSV: name or number; NULL: see data_csv.h */
-    const char *target_columns;            /* CSV: names or numbers of targets, "a,b"; NULL: none */
-    const char *ignore_columns; /* CSV: names or numbers of ignored columns, "a,b"; NULL: none */
-    int csv_header; /* CSV: enum data_csv_header, which decides whether line 1 names the columns */
-    bool describe, warn; /* CSV: log the role of each column; warn of doubtful ones */
-    /* CSV: classes that are words, see data_csv.h; NULL: the file determines them */
-    const char *class_names;
-    const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
-    bool are_targets;             /* CSV: label_names are names of targets */
-    int64_t features;             /* CSV: number of features that a sample must have; 0: any */
-    bool may_be_absent;           /* it is no error if neither `dir` nor `data` contains the set */
-    bool to_predict;              /* labels may be missing, and pictures' names are kept */
-    enum progress_style progress; /* style of progress reports during slow reads */
-    bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
-};
 
 /* Opens a set. *out becomes NULL if the set does not exist and may_be_absent is set. */
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);

@@ -1,0 +1,32 @@
+/* worker/data/dataset_request.h - the files of a data set to be opened, and how they are read.
+ * Owns: nothing. Threads: a plain value. Errors: none. */
+#ifndef WORKER_DATA_DATASET_REQUEST_H
+#define WORKER_DATA_DATASET_REQUEST_H
+#include "base/bar.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dataset_request {
+    const char *dir;      /* folder that contains files with known names */
+    const char *dir_flag; /* flag that named dir, without "--"; NULL: data_dir */
+    const char *part;     /* "train", "test" or "validation" */
+    /* files to use instead of dir; NULL: none; labels NULL: the labels are in `data` */
+    const char *data, *labels;
+    const char *images_name, *labels_name; /* names of arrays in the files; NULL: images, labels */
+    const char *label_column;              /* CSV: name or number; NULL: see data_csv.h */
+    const char *target_columns;            /* CSV: names or numbers of targets, "a,b"; NULL: none */
+    const char *ignore_columns; /* CSV: names or numbers of ignored columns, "a,b"; NULL: none */
+    int csv_header; /* CSV: enum data_csv_header, which decides whether line 1 names the columns */
+    bool describe, warn; /* CSV: log the role of each column; warn of doubtful ones */
+    /* CSV: classes that are words, see data_csv.h; NULL: the file determines them */
+    const char *class_names;
+    const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
+    bool are_targets;             /* CSV: label_names are names of targets */
+    int64_t features;             /* CSV: number of features that a sample must have; 0: any */
+    bool may_be_absent;           /* it is no error if neither `dir` nor `data` contains the set */
+    bool to_predict;              /* labels may be missing, and pictures' names are kept */
+    enum progress_style progress; /* style of progress reports during slow reads */
+    bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
+};
+
+#endif
