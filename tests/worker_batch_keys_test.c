@@ -121,10 +121,10 @@ static void test_no_keys(void **state)
 static void check_ahead(struct tower *t, const struct dataset *d, uint64_t at)
 {
     uint32_t items[BATCH];
+    const struct bags *ahead = tower_ahead_bags(t); /* until now the reader has used t->order */
+    assert_non_null(ahead);
     for (int i = 0; i < BATCH; i++)
         items[i] = (uint32_t)dataset_order_item(t->order, at + (uint64_t)i);
-    const struct bags *ahead = tower_ahead_bags(t);
-    assert_non_null(ahead);
     check_bags(ahead, d, items, BATCH);
     assert_int_equal(tower_load_batch(t, at), ST_OK);
     assert_ptr_equal(t->now.keys.bags, ahead); /* moved, not read again */
