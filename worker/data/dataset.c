@@ -97,6 +97,10 @@ static void close_files(struct source *s)
         free(s->array[i].unpacked);
         data_file_close(s->file[i]);
     }
+    for (int i = 0; i < DATASET_MAX_KEY_INPUTS; i++) {
+        free(s->key_array[i].unpacked);
+        free(s->own_keys[i]);
+    }
     free(s->class_names);
     free(s->columns);
     free(s->label_names);

@@ -5,6 +5,7 @@
 #include "worker/data/data_array.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
+#include "worker/data/dataset_keys.h"
 
 enum { SAMPLES, LABELS, N_ROLES };
 
@@ -20,7 +21,10 @@ struct source {
     struct data_array array[N_ROLES];
     int nhwc;
     char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names;
-    float value[256]; /* number that each value of a byte stands for */
+    float value[256];         /* number that each value of a byte stands for */
+    struct dataset_keys keys; /* d.keys, if the set has keys */
+    struct data_array key_array[DATASET_MAX_KEY_INPUTS]; /* arrays of the keys */
+    uint64_t *own_keys[DATASET_MAX_KEY_INPUTS];          /* see dataset_keys_read */
 };
 
 /* Returns the path of the file with the labels or targets, for log lines. */

@@ -436,6 +436,29 @@ done:
     return st;
 }
 
+/* Reads the keys, after the samples were checked. */
+static enum status load_keys(struct source *s, const struct dataset_request *r)
+{
+    enum status st = ST_OK;
+    const struct data_file *f = s->file[SAMPLES];
+    CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
+    for (int i = 0; i < r->n_keys; i++) {
+        if (!has_names(f) || is_pickled(f)) {
+            LOG_E(
+                "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array: save samples and keys in one such file",
+                f->path, r->keys[i].input);
+            TRY(ST_UNSUPPORTED);
+        }
+        TRY(decode_file(f, r->keys[i].array, &s->key_array[i]));
+        TRY(dataset_keys_read(&r->keys[i], &s->key_array[i], f->path, s->array[SAMPLES].dim[0],
+                              &s->keys.input[i], &s->own_keys[i]));
+    }
+    s->keys.n = r->n_keys;
+    s->d.keys = r->n_keys > 0 ? &s->keys : NULL;
+done:
+    return st;
+}
+
 static enum status make_sets(struct source *s, const struct dataset_request *r,
                              const struct dataset_paths *p)
 {
@@ -449,6 +472,7 @@ static enum status make_sets(struct source *s, const struct dataset_request *r,
     TRY(check_samples(s));
     if (s->array[LABELS].n_dims > 0)
         TRY(load_labels(s, r));
+    TRY(load_keys(s, r));
     s->d.n = samples->dim[0];
     s->d.path = s->file[SAMPLES]->path;
     s->d.labels_path = source_labels_path(s);

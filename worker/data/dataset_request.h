@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* An input of keys, and the array that has its keys in a file with named arrays. */
+struct dataset_key_source {
+    const char *input; /* name of the model's input, for log lines */
+    const char *array;
+};
+
 struct dataset_request {
     const char *dir;      /* folder that contains files with known names */
     const char *dir_flag; /* flag that named dir, without "--"; NULL: data_dir */
@@ -27,6 +33,8 @@ struct dataset_request {
     bool to_predict;              /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* style of progress reports during slow reads */
     bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
+    const struct dataset_key_source *keys; /* [n_keys] inputs of keys, in the model's order */
+    int n_keys;                            /* at most DATASET_MAX_KEY_INPUTS; 0: none */
 };
 
 #endif

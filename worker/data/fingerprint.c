@@ -3,6 +3,7 @@
 #include "worker/data/fingerprint.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "worker/data/dataset_keys.h"
 #include "worker/data/dataset_pass.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -41,8 +42,29 @@ static uint32_t sum_labels(const struct dataset *d, int *classes)
     return digest_crc32c(crc, block, n);
 }
 
-/* Computes the CRC-32C of samples: of bytes unchanged, of other samples as the floats that a
- * network reads. */
+/* Continues the CRC-32C with the keys of all samples. A cell's number of keys is included if the
+ * cells of the input have different numbers. */
+static uint32_t sum_keys(const struct dataset *d, uint32_t crc)
+{
+    for (int k = 0; d->keys && k < d->keys->n; k++) {
+        const struct dataset_key_input *in = &d->keys->input[k];
+        for (int64_t i = 0; i < d->n; i++) {
+            size_t cell = (size_t)dataset_row(d, i) * (size_t)in->n_columns,
+                   n = (size_t)in->n_columns;
+            size_t from = in->first ? in->first[cell] : cell;
+            size_t to = in->first ? in->first[cell + n] : cell + n;
+            for (size_t c = cell; in->first && c < cell + n; c++) {
+                uint32_t length = in->first[c + 1] - in->first[c];
+                crc = digest_crc32c(crc, &length, sizeof length);
+            }
+            crc = digest_crc32c(crc, in->keys + from, (to - from) * sizeof *in->keys);
+        }
+    }
+    return crc;
+}
+
+/* Computes the CRC-32C of samples and their keys: of bytes unchanged, of other samples as the
+ * floats that a network reads. */
 static enum status sum_samples(const struct dataset *d, uint32_t *out)
 {
     enum status st = ST_OK;
@@ -65,7 +87,7 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
             crc = digest_crc32c(crc, sample, elems * sizeof *sample);
         }
     }
-    *out = crc;
+    *out = sum_keys(d, crc);
 done:
     dataset_pass_end(&p);
     free(sample);

@@ -1,0 +1,154 @@
+/* tests/worker_dataset_keys_test.c - keys from arrays of whole numbers in safetensors files, arrays
+ * that are refused, and keys in fingerprints. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "tests/check.h"
+#include "worker/data/dataset.h"
+#include "worker/data/dataset_keys.h"
+#include "worker/data/fingerprint.h"
+#include <string.h>
+
+enum { ROWS = 4, COLUMNS = 3 };
+
+/* header of a file of three tensors; arguments: type, shape and end of the third one */
+#define HEADER                                                                                     \
+    "{\"images\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[0,32]},"                     \
+    "\"labels\":{\"dtype\":\"I64\",\"shape\":[4],\"data_offsets\":[32,64]},"                       \
+    "\"ids\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[64,%zu]}}"
+
+static char dir[] = "/tmp/weir_keys_XXXXXX", path[64];
+
+/* Saves samples, labels and one more tensor of this type and shape. The header is padded so that
+ * the tensor begins `shift` bytes after a multiple of 8. */
+static void save(const char *type, const char *shape, const void *keys, size_t bytes, size_t shift)
+{
+    static const float images[ROWS * 2] = {0.5f};
+    static const int64_t labels[ROWS] = {0, 1, 1, 0};
+    char header[512];
+    int n = snprintf(header, sizeof header, HEADER, type, shape, 64 + bytes);
+    while (n % 8 != (int)shift)
+        header[n++] = ' ';
+    uint64_t length = (uint64_t)n;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(&length, 8, 1, f), 1);
+    assert_int_equal(fwrite(header, (size_t)n, 1, f), 1);
+    assert_int_equal(fwrite(images, sizeof images, 1, f), 1);
+    assert_int_equal(fwrite(labels, sizeof labels, 1, f), 1);
+    assert_int_equal(fwrite(keys, bytes, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static enum status open_set(const char *array, struct dataset **out)
+{
+    const struct dataset_key_source source = {.input = "fields", .array = array};
+    const struct dataset_request r = {
+        .dir = dir, .part = "train", .data = path, .keys = &source, .n_keys = 1};
+    return dataset_open(&r, out);
+}
+
+static void check_bad(const char *array, enum status st, const char *text)
+{
+    struct dataset *d = NULL;
+    assert_int_equal(CAPTURE(open_set(array, &d)), st);
+    if (!strstr(capture_text, text))
+        fail_msg("'%s' is not in '%s'", text, capture_text);
+    assert_null(d);
+}
+
+static void check_keys(int n_columns, const uint64_t *expected)
+{
+    struct dataset *d;
+    assert_int_equal(open_set("ids", &d), ST_OK);
+    assert_int_equal(d->keys->n, 1);
+    assert_int_equal(d->keys->input[0].n_columns, n_columns);
+    assert_null(d->keys->input[0].first);
+    assert_memory_equal(d->keys->input[0].keys, expected,
+                        (size_t)(ROWS * n_columns) * sizeof *expected);
+    dataset_destroy(d);
+}
+
+/* Numbers of 64 bits are used unchanged, also if they are not aligned in the file. */
+static void test_whole_numbers_are_keys(void **state)
+{
+    uint64_t keys[ROWS * COLUMNS];
+    for (uint64_t i = 0; i < ROWS * COLUMNS; i++)
+        keys[i] = i % 3 == 0 ? UINT64_MAX - i : i * 1000003;
+    for (size_t shift = 0; shift < 8; shift += 3) {
+        save("U64", "[4,3]", keys, sizeof keys, shift);
+        check_keys(COLUMNS, keys);
+        save("I64", "[4,3]", keys, sizeof keys, shift);
+        check_keys(COLUMNS, keys);
+    }
+    const int32_t small[ROWS] = {7, -1, 0, INT32_MIN};
+    const uint64_t wide[ROWS] = {7, UINT64_MAX, 0, UINT64_MAX - INT32_MAX};
+    save("I32", "[4]", small, sizeof small, 0);
+    check_keys(1, wide);
+}
+
+static void test_other_arrays_are_refused(void **state)
+{
+    const int64_t keys[ROWS * 2] = {0};
+    save("F64", "[4]", keys, ROWS * 8, 0);
+    check_bad("ids", ST_CORRUPT,
+              "array 'ids' has numbers of type float64, but the keys of input 'fields' are whole");
+    save("I64", "[4,2,1]", keys, sizeof keys, 0);
+    check_bad("ids", ST_CORRUPT, "array 'ids' is an array of (4, 2, 1), but the keys of input");
+    save("I64", "[8]", keys, sizeof keys, 0);
+    check_bad("ids", ST_MISMATCH, "array 'ids' is an array of (8), but there are 4 samples");
+    check_bad("other", ST_NOT_FOUND, "other");
+    FILE *f = fopen(path, "wb"); /* an IDX file has no names */
+    assert_non_null(f);
+    assert_int_equal(fwrite("\0\0\x08\x02\0\0\0\x01\0\0\0\x01\x05", 13, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    check_bad("ids", ST_UNSUPPORTED, "input 'fields' of the model reads keys");
+}
+
+static uint32_t checksum(const struct dataset_keys *keys, const uint32_t *rows)
+{
+    static const uint8_t bytes[ROWS];
+    static const int32_t labels[ROWS];
+    const struct dataset d = {.n = ROWS,
+                              .sample = {3, {1, 1, 1}},
+                              .classes = 1,
+                              .bytes = bytes,
+                              .labels = labels,
+                              .rows = rows,
+                              .keys = keys};
+    struct job_data out;
+    assert_int_equal(fingerprint_compute(&d, NULL, "/", 0, &out), ST_OK);
+    return out.train_samples;
+}
+
+/* The checksum of samples changes with each key, with the cells of the keys, and with their
+ * order. */
+static void test_keys_change_fingerprint(void **state)
+{
+    static const uint32_t swapped[ROWS] = {1, 0, 2, 3};
+    uint64_t keys[ROWS] = {5, 6, 7, 8};
+    uint32_t first[ROWS + 1] = {0, 2, 2, 3, 4}, other[ROWS + 1] = {0, 1, 2, 2, 4};
+    struct dataset_keys k = {1, {{1, keys, NULL}}};
+    uint32_t none = checksum(NULL, NULL), plain = checksum(&k, NULL);
+    assert_int_not_equal(none, plain);
+    assert_int_not_equal(plain, checksum(&k, swapped));
+    k.input[0].first = first;
+    uint32_t cells = checksum(&k, NULL);
+    assert_int_not_equal(plain, cells);
+    k.input[0].first = other;
+    assert_int_not_equal(cells, checksum(&k, NULL));
+    k.input[0].first = NULL;
+    keys[3]++;
+    assert_int_not_equal(plain, checksum(&k, NULL));
+}
+
+int main(void)
+{
+    log_init("worker", 0, LOG_LEVEL_WARN);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/x.safetensors", dir);
+    int failed = RUN_TESTS(test_whole_numbers_are_keys, test_other_arrays_are_refused,
+                           test_keys_change_fingerprint);
+    remove(path);
+    rmdir(dir);
+    return failed;
+}
