@@ -181,6 +181,8 @@ static int run_view(const struct hosts *ps, enum ctl_view view)
             code = lacks_job(&s);
         if (view == VIEW_LATE)
             ctl_sort_by_lateness(&s);
+        if (st == ST_OK && (view == VIEW_STATUS || view == VIEW_SERVERS))
+            st = ctl_tables_add_bytes(&s, timeout_ms());
         if (st == ST_OK && code == 0)
             code = exit_code_of(show_view(&s, view));
         net_status_free(&s);

@@ -51,6 +51,21 @@ static void free_parts(struct parts *p)
     free(p->answers);
 }
 
+enum status ctl_tables_add_bytes(struct net_status *s, int64_t timeout_ms)
+{
+    struct parts p = {.answers = NULL};
+    if (!s->chunks || s->chunks->n_tables == 0)
+        return ST_OK;
+    enum status st = ask_all(s, timeout_ms, &p);
+    if (st != ST_OK)
+        LOG_E("out of memory");
+    for (int k = 0; k < p.n; k++)
+        for (int i = 0; p.of[k] && i < s->chunks->n_tables; i++)
+            s->servers[k].bytes += p.of[k][i].bytes;
+    free_parts(&p);
+    return st;
+}
+
 static enum status print_table(const struct net_status *s, const struct parts *p)
 {
     struct ctl_table *t = NULL;

@@ -6,6 +6,10 @@
 #include "net/wire/status.h"
 #include <stdbool.h>
 
+/* Requests the status of each other server that `s` lists, and adds the memory of the tables' rows
+ * to the bytes of each server. Does nothing if the job has no tables. */
+enum status ctl_tables_add_bytes(struct net_status *s, int64_t timeout_ms);
+
 /* Requests the status of each other server that `s` lists, and prints the tables. A log line names
  * a server that does not answer; its part is then missing. */
 enum status ctl_tables_show(const struct net_status *s, int64_t timeout_ms, bool is_json);

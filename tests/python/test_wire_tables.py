@@ -107,6 +107,12 @@ class WireTables(Client):
         self.assertRegex(server_job.ctl("tables"), r"(?m)^ads +%d +1 +%d +0 " % (
             reply.server[BUCKET], len(keys)))
         self.assertIn("1 table in 2 buckets", server_job.ctl("status"))
+        dense = 4 * 5  # bytes of the parameter
+        for view in "status", "servers":
+            self.assertEqual({s["index"]: s["bytes"] for s in json.loads(
+                server_job.ctl(view, "--json"))["servers"]}, {
+                    server: p["bytes"] + dense * (server == reply.server[DENSE])
+                    for server, p in parts.items()})
         for s in streams:
             s.cancel()
         self.kill(*servers)
