@@ -29,8 +29,8 @@ def main():
         loss.backward()
         exchange.reads(model.rows, keys[exchange.next_samples(labels)])
         optimizer.step()
-        print("step %d loss %.9g" % (step.step, loss.item()), flush=True)
-        if step.step + 1 == step.train_steps:
+        print("step %d loss %.9g" % (step, loss.item()), flush=True)
+        if step + 1 == step.train_steps:
             print("test AUC %.4f" % evaluate(model, *test))
     weights = b"".join(bytes(t.flatten().view(torch.uint8).tolist())
                        for t in model.state_dict().values())

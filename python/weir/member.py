@@ -14,9 +14,10 @@ from . import _library, _tables
 from ._library import AGAIN, DONE, LEFT, OK, OVER, REBASED, Invalid
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A step of the job: struct weir_step of weir.h."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step(int):
+    """A step of the job: struct weir_step of weir.h. It is also the number `step`, so `step % 100`
+    and "%d" % step are those of the number; only as a condition, step 0 is true, too."""
     step: int  # counts from 0
     train_steps: int  # number of steps of the job
     position: int  # position of the first sample of this member's batch
@@ -28,6 +29,15 @@ class Step:
     n_members: int
     began: bool  # first step after a start; values may differ from the last step's
     n_regions: int  # number of the job's regions; 0: the servers have no parent
+
+    def __new__(cls, step: int, *_: Any, **_more: Any) -> "Step":
+        return super().__new__(cls, step)
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+    def __bool__(self) -> bool:
+        return True  # for `while step := member.next()`
 
     @property
     def positions(self) -> range:
