@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
+import time
 from typing import Any, Iterator, Optional, Union
 
 from . import _library
@@ -27,6 +29,7 @@ class Tables:
     def __init__(self) -> None:
         self._dims: list[int] = []
         self._names: list[str] = []
+        self._locks: list[Any] = []
 
     def table(self, name: str, dim: int, max_rows: int, **settings: Any) -> int:
         """Adds a table of rows of `dim` floats, and returns its number. Must be called before the
@@ -36,6 +39,7 @@ class Tables:
             table: int = h.check(h.lib.weir_table(h.pointer, name.encode(), dim, max_rows))
             self._dims.append(dim)
             self._names.append(name)
+            self._locks.append(threading.RLock())
             for setting, value in settings.items():
                 if value is not None:
                     h.check(h.lib.weir_table_set(h.pointer, table, setting.encode(),
@@ -55,14 +59,15 @@ class Tables:
         step, after it those of the next step, and after the last step, until close(), the last
         ones. A key without a row has its initial values. Returns None if the step no longer counts,
         as wait() returns False. After Timeout, call lookup() again."""
-        with self._at as h:
+        begin = time.monotonic()
+        with self._call(table, timeout) as h:
             dim, (at, n, held) = self._dim(table), self._keys(table, keys)
             rows = (ctypes.c_float * (n * dim))()
-            code = h.await_(lambda ms: h.lib.weir_lookup(h.pointer, table, at, n, rows, ms),
-                            timeout)
+            left = None if timeout is None else timeout - (time.monotonic() - begin)
+            code = h.await_(lambda ms: h.lib.weir_lookup(h.pointer, table, at, n, rows, ms), left)
             del held
             if code == AGAIN:
-                raise _library.error(AGAIN, "table %d: no rows within %g s" % (table, timeout or 0))
+                raise self._late(table, timeout)
             if code == REBASED:
                 return None
             flat = memoryview(rows).cast("B")
@@ -72,8 +77,7 @@ class Tables:
         """Names the keys of this member's next step, whose rows then arrive with the answer to the
         table's next push_rows(), so that lookup() sends no request for them. The last call before
         the push counts."""
-        with self._at as h:
-            self._dim(table)
+        with self._call(table) as h:
             at, n, held = self._keys(table, keys)
             h.check(h.lib.weir_next_keys(h.pointer, table, at, n))
             del held
@@ -83,7 +87,7 @@ class Tables:
         not wait. Gradients of equal keys are added. samples: number of samples of which the
         gradient is the mean, as in push(); 0: the push counts and adds nothing, and the gradients
         may be None. The arrays may be used again at once."""
-        with self._at as h:
+        with self._call(table) as h:
             dim, (at, n, held) = self._dim(table), self._keys(table, keys)
             values, kept = None, None
             if gradients is not None:
@@ -91,6 +95,25 @@ class Tables:
                     values, kept = _library.address(gradients, n * dim)
             h.check(h.lib.weir_push_rows(h.pointer, table, at, n, values, samples))
             del held, kept
+
+    @contextlib.contextmanager
+    def _call(self, table: int, timeout: Optional[float] = None) -> Iterator[Any]:
+        """Waits for the calls of other threads for this table. The library's own lock is free
+        between two turns of a lookup, in which a push would change the version that it reads."""
+        with self._at:
+            self._dim(table)
+        lock = self._locks[table]
+        if not lock.acquire(timeout=-1 if timeout is None else max(0, min(
+                timeout, threading.TIMEOUT_MAX))):
+            raise self._late(table, timeout)
+        try:
+            with self._at as h:
+                yield h
+        finally:
+            lock.release()
+
+    def _late(self, table: int, timeout: Optional[float]) -> _library.Error:
+        return _library.error(AGAIN, "table %d: no rows within %g s" % (table, timeout or 0))
 
     @contextlib.contextmanager
     def _naming(self, table: int, what: str) -> Iterator[None]:

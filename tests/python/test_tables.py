@@ -216,6 +216,58 @@ class Calls(harness.Test):
             self.assertEqual(m.next().step, 1)
             m.stop_job()
 
+    def test_calls_for_a_table_wait_for_each_other(self):
+        """A lookup whose rows are late has several turns in the library. A push by another thread
+        waits until the last turn, and a lookup without time ends."""
+        with weir.Cluster(command=None) as cluster:
+            m = self.member(cluster)
+            m.next()
+            handle, lock = m._handle, m._locks[0]
+            library, asked, calls, late = handle.lib, threading.Event(), [], []
+
+            def push():
+                m.push_rows(0, numbers(1), array.array("f", [1, 0]), samples=1)
+
+            def read():
+                try:
+                    m.lookup(0, numbers(1), timeout=0)
+                except weir.Timeout as e:
+                    late.append(str(e))
+            pusher, reader = threading.Thread(target=push), threading.Thread(target=read)
+
+            class Lock:
+                release = lock.release
+
+                def acquire(self, *args, **kwargs):
+                    if threading.current_thread() is pusher:
+                        asked.set()
+                    return lock.acquire(*args, **kwargs)
+
+            class Library:
+                def __getattr__(self, name):
+                    return getattr(library, name)
+
+                def weir_lookup(self, *args):
+                    calls.append("lookup")
+                    if len(calls) > 1:
+                        return library.weir_lookup(*args)
+                    reader.start()
+                    reader.join()
+                    pusher.start()
+                    asked.wait(20 * harness.PATIENCE)
+                    return weir._library.AGAIN
+
+                def weir_push_rows(self, *args):
+                    calls.append("push")
+                    asked.set()
+                    return library.weir_push_rows(*args)
+            m._locks[0], handle.lib = Lock(), Library()
+            self.assertEqual(m.lookup(0, numbers(1)).tolist(), [[0, 0]])
+            pusher.join()
+            self.assertEqual((calls, late), (["lookup", "lookup", "push"],
+                                             ["table 0: no rows within 0 s"]))
+            m.stop_job()
+
     def test_lookups_after_the_push_and_after_the_end(self):
         """A lookup after the push returns the rows of the next step; after the last step, until
         close(), it returns the last rows, also of keys that it has not read before."""
