@@ -50,7 +50,9 @@ enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 struct layer {
     enum layer_kind kind;
     char name[64];
-    /* shapes (C,H,W) or (F) of the first input and of the output, without the batch */
+    /* shapes (C,H,W) or (F) of the first input and of the output, without the batch. In layer 0
+     * `in` is always the shape of a sample, also if the layer is on the host; no layer of a network
+     * without samples reads LAYER_INPUT_IMAGE, so then it has any value */
     struct shape in, out;
     int kernel[2], stride[2]; /* height and width, of convolutions and pools */
     /* conv, pools: padding before and after the image along each axis (conv: zeros; pools: cells

@@ -52,6 +52,8 @@ static struct layer layers[N] = {
      .input = {5}},
 };
 
+static int n_dense = DENSE; /* numbers of a sample; 0: the network reads only keys */
+
 static float weights[CLASSES * JOINED], grads[CLASSES * JOINED];
 static float samples[BATCH][DENSE], wide[BATCH * WIDE], deep[BATCH * BAG];
 static const int32_t labels[BATCH] = {1, 0, 1};
@@ -64,13 +66,13 @@ static void fill(float *to, size_t n, uint64_t stream)
 
 static double output_of(int sample, int class)
 {
-    const float *w = weights + class * JOINED;
+    const float *w = weights + class * (WIDE + BAG + n_dense);
     double sum = 0;
     for (int i = 0; i < WIDE; i++)
         sum += (double)w[i] * (double)wide[sample * WIDE + i];
     for (int i = 0; i < BAG; i++)
         sum += (double)w[WIDE + i] * (double)deep[sample * BAG + i];
-    for (int i = 0; i < DENSE; i++)
+    for (int i = 0; i < n_dense; i++)
         sum += (double)w[WIDE + BAG + i] * (double)samples[sample][i];
     return sum;
 }
@@ -93,7 +95,8 @@ static void run_step(struct split_tower *s, int n, int64_t step)
     fill(wide, BATCH * WIDE, 7 + (uint64_t)step);
     fill(deep, BATCH * BAG, 8 + (uint64_t)step);
     assert_int_equal(split_tower_load_param(s, 0), ST_OK);
-    assert_int_equal(split_tower_set_floats(s, rows, labels, position, n), ST_OK);
+    assert_int_equal(split_tower_set_floats(s, n_dense > 0 ? rows : NULL, labels, position, n),
+                     ST_OK);
     split_tower_set_host_output(s, 0, wide);
     split_tower_set_host_output(s, 1, deep);
     for (int i = 0; i < N; i++)
@@ -149,6 +152,25 @@ static void test_step_equals_plain_loops(void **state)
     split_tower_destroy(s);
 }
 
+/* Without a dense input there are no samples. */
+static void test_network_of_keys_needs_no_samples(void **state)
+{
+    const struct tower_device device = {.backend = cpu, .n_threads = 1};
+    struct split_tower_config cfg = config(&device);
+    struct split_tower *s;
+    struct layer net[N];
+    memcpy(net, layers, sizeof net);
+    net[0].in = (struct shape){0};
+    net[4].n_inputs = 2;
+    net[4].out = net[5].in = (struct shape){1, {WIDE + BAG}};
+    cfg.plan.layers = net;
+    n_dense = 0;
+    assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
+    run_step(s, BATCH, 3);
+    split_tower_destroy(s);
+    n_dense = DENSE;
+}
+
 static void test_inference_reads_host_output(void **state)
 {
     const struct tower_device device = {.backend = cpu, .n_threads = 1};
@@ -189,6 +211,6 @@ int main(void)
     log_init("worker", 0, LOG_LEVEL_INFO);
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return skip_program("the CPU backend was not built");
-    return RUN_TESTS(test_step_equals_plain_loops, test_inference_reads_host_output,
-                     test_plan_of_all_layers_is_refused);
+    return RUN_TESTS(test_step_equals_plain_loops, test_network_of_keys_needs_no_samples,
+                     test_inference_reads_host_output, test_plan_of_all_layers_is_refused);
 }
