@@ -184,7 +184,7 @@ static void unsuitable_targets_refused(void **state)
     const struct folder *f = *state;
     struct dataset *d, *other;
     float damaged[N * 2] = {0};
-    uint8_t classes[N] = {0};
+    uint8_t classes[N] = {[3] = 1};
     save_images(f, "train");
     save_targets(f, "train", 2);
     d = open_good(f, "train");
@@ -215,6 +215,11 @@ static void unsuitable_targets_refused(void **state)
                    "test-labels.npy: its labels are classes, but the model has 1 output, which "
                    "distinguishes no classes; set \"classes\": 2 or more");
     }
+    struct layer chance = loss_of(LAYER_SIGMOID_XENT, 1);
+    assert_int_equal(dataset_targets_check_outputs(other, &chance), ST_OK);
+    assert_true(dataset_targets_are_labels(other, 1) && !dataset_targets_are_labels(other, 2));
+    assert_true(!dataset_targets_are_labels(d, 1) && dataset_by_targets(d, 2));
+    assert_true(*dataset_targets_of(other, 0) == 0.0f && *dataset_targets_of(other, 3) == 1.0f);
     dataset_destroy(other);
     dataset_destroy(d);
     damaged[5] = NAN;

@@ -53,7 +53,7 @@ static const char *names_of_classes(const struct worker *w)
         return names;
     for (const char *c = w->test->class_names; *c; c++)
         n += *c == '\n';
-    return n == w->model->classes ? w->test->class_names : NULL;
+    return n == (w->model->classes == 1 ? 2 : w->model->classes) ? w->test->class_names : NULL;
 }
 
 static enum status begin_predictions(struct inference *r)

@@ -337,14 +337,19 @@ static enum status open_checkpoints(struct worker *w)
 
 static void log_network(const struct worker *w)
 {
-    char label[DEVICE_LABEL_SIZE];
+    char label[DEVICE_LABEL_SIZE], name[DATA_WORDS_TEXT_BYTES];
+    bool one = dataset_targets_are_labels(w->train, w->model->classes);
     LOG_I("model '%s': %" PRId64 " parameters in %d %s; %d %s, %.0f MB; %" PRId64
           " training samples from %s, %d %s",
           w->model->name, w->chunks->n_elems, w->chunks->n_chunks,
           w->chunks->n_chunks == 1 ? "chunk" : "chunks", w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
-          w->train->n, w->train->path, w->model->classes,
+          w->train->n, w->train->path, one ? 2 : w->model->classes,
           w->train->targets ? "targets" : "classes");
+    if (one)
+        LOG_I("the output of model '%s' is the probability of class 1%s%s%s", w->model->name,
+              w->train->class_names ? " ('" : "", data_words_name(w->train->class_names, 1, name),
+              w->train->class_names ? "')" : "");
     for (int i = 0; i < w->towers.n; i++) {
         const struct tower_spec *t = &w->towers.tower[i];
         const struct tower_device *d = &t->own;

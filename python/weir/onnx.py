@@ -457,7 +457,8 @@ def convert(model: str, weights: str, uint8: bool = False,
     Its input `image` is [batch, channels, height, width]. The numbers are float32 as in training
     (bytes divided by 255), with uint8 the bytes themselves, and int64 if the model has an
     embedding. Its output is [batch, classes], with the name `probabilities`, `scores`
-    (mean_squared_error) or `outputs` (targets).
+    (mean_squared_error) or `outputs` (targets). Its only column is the probability of class 1 if
+    the model has one output for two classes.
 
     sample: [channels, height, width], needed if neither the model nor the weights have the shape.
 

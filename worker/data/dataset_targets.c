@@ -39,6 +39,12 @@ enum status dataset_targets_read(const struct data_array *a, const char *path, f
     return ST_OK;
 }
 
+const float *dataset_targets_of(const struct dataset *d, int64_t i)
+{
+    static const float of_label[2] = {0.0f, 1.0f};
+    return d->targets ? dataset_targets(d, i) : &of_label[dataset_label(d, i) == 1];
+}
+
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b)
 {
     if (!a || !b || !a->targets == !b->targets)
@@ -73,14 +79,14 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
     int outputs = (int)loss->in.dim[0];
     if (!dataset_has_labels(d))
         return ST_OK;
-    if (!d->targets && outputs == 1) {
+    if (!d->targets && outputs == 1 && loss->kind != LAYER_SIGMOID_XENT) {
         LOG_E(
             "%s: its labels are classes, but the model has 1 output, which distinguishes no classes; set \"classes\": 2 or more, or, if each sample has a number to fit, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path);
         return ST_MISMATCH;
     }
     if (!d->targets)
-        return dataset_check_classes(d, outputs);
+        return dataset_check_classes(d, outputs == 1 ? 2 : outputs);
     if (!layer_takes_targets(loss->kind)) {
         LOG_E(
             "%s: its labels are floats, which are targets, but layer '%s', a softmax_cross_entropy, needs classes; %s, or end the model with mean_squared_error or sigmoid_cross_entropy",

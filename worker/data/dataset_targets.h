@@ -13,9 +13,23 @@
 enum status dataset_targets_read(const struct data_array *a, const char *path, float **out);
 /* Checks that both sets have targets, or that both have labels. NULL fits every set. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
-/* Checks that all labels are below the number of the network's outputs, which must be at least two.
- * For targets, checks that each sample has a target for each output, and that the loss supports
- * targets. */
+/* Returns true if the labels 0 and 1 are the targets of a network that has only one output. */
+static inline bool dataset_targets_are_labels(const struct dataset *d, int outputs)
+{
+    return d->labels && outputs == 1;
+}
+
+/* Returns true if a backend receives targets instead of labels for this set. */
+static inline bool dataset_by_targets(const struct dataset *d, int outputs)
+{
+    return d->targets || dataset_targets_are_labels(d, outputs);
+}
+
+/* Returns the targets of the i-th sample; for labels, the target of the only output. */
+const float *dataset_targets_of(const struct dataset *d, int64_t i);
+/* Checks that all labels are below the number of the network's outputs. A single output
+ * distinguishes the classes 0 and 1, if the loss is a sigmoid_cross_entropy. For targets, checks
+ * that each sample has a target for each output, and that the loss supports targets. */
 enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss);
 /* Refuses a training set with class labels if the network's loss compares numbers, unless the model
  * declares one output for each class. */

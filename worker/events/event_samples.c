@@ -26,10 +26,11 @@ static int64_t item_of(const struct dataset *set, int k)
 static void copy_sample(struct event_sample *s, int64_t item, const float *output, int classes)
 {
     s->item = item;
-    s->named = 0;
-    for (int c = 1; c < classes; c++)
-        s->named = output[c] > output[s->named] ? c : s->named;
-    s->output = output[s->named];
+    s->named = evaluate_class(output, classes);
+    if (classes > 1)
+        s->output = output[s->named];
+    else
+        s->output = s->named == 1 ? output[0] : 1.0f - output[0];
 }
 
 void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "files/durable.h"
 #include "worker/results/predictions_text.h"
+#include "worker/train/evaluate.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -45,6 +46,12 @@ static const char *outputs_name(const struct predictions *p)
     return p->cfg.no_classes ? "outputs" : p->cfg.are_scores ? "scores" : "probabilities";
 }
 
+/* Returns true if the only output is the probability of class 1. */
+static bool has_one(const struct predictions *p)
+{
+    return p->cfg.classes == 1 && !p->cfg.no_classes;
+}
+
 static enum status write_csv_head(struct predictions *p)
 {
     char text[2 * NUMBER_BYTES], letter = p->cfg.no_classes ? 'y' : outputs_name(p)[0];
@@ -52,8 +59,9 @@ static enum status write_csv_head(struct predictions *p)
                         p->cfg.no_classes ? "" : ",class",
                         !p->cfg.no_classes && p->cfg.class_names ? ",class_name" : "");
     enum status st = durable_write(&p->file, text, (size_t)head);
+    int first = has_one(p); /* a single output belongs to class 1 */
     for (int k = 0; k < p->cfg.classes && st == ST_OK; k++) {
-        int n = snprintf(text, sizeof text, ",%c%d", letter, k);
+        int n = snprintf(text, sizeof text, ",%c%d", letter, first + k);
         st = durable_write(&p->file, text, (size_t)n);
     }
     return st == ST_OK ? durable_write(&p->file, "\n", 1) : st;
@@ -94,9 +102,10 @@ static enum status make_room(struct predictions *p)
     const char *name = cfg->files;
     for (int64_t i = 0; name && i < cfg->n; i++, name += strlen(name) + 1)
         longest = strlen(name) > longest ? strlen(name) : longest;
-    p->class_name = calloc((size_t)cfg->classes, sizeof *p->class_name);
+    int n_names = has_one(p) ? 2 : cfg->classes;
+    p->class_name = calloc((size_t)n_names, sizeof *p->class_name);
     name = cfg->class_names;
-    for (int k = 0; p->class_name && name && k < cfg->classes; k++) {
+    for (int k = 0; p->class_name && name && k < n_names; k++) {
         size_t n = class_bytes(name);
         p->class_name[k] = name;
         of_class = n > of_class ? n : of_class;
@@ -196,9 +205,7 @@ static size_t text_row(const struct predictions *p, const float *output, int bes
 
 enum status predictions_add(struct predictions *p, const float *output)
 {
-    int best = 0;
-    for (int k = 1; k < p->cfg.classes; k++)
-        best = output[k] > output[best] ? k : best;
+    int best = evaluate_class(output, p->cfg.classes);
     size_t n = p->format == FORMAT_NPY ? npy_row(p, output, best) : text_row(p, output, best);
     p->n++;
     if (p->file_name)

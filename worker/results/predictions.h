@@ -8,11 +8,11 @@
  * For pictures, .csv and .jsonl also have the name of the picture's file after the index. If the
  * classes have names, both formats have the name after the number of the class. So the fields are
  * index,file,class,class_name,p0,... in .csv, and "file" and "class_name" are added in .jsonl.
- * Scores (of a squared error) are called s0, s1, ... and "scores" instead. Outputs that are
- * compared with targets are called y0, y1, ... and "outputs", and have no class. The file is either
- * complete or missing.
- * Owns:    the file until it is closed.
- * Threads: one. Errors: ST_IO, ST_NOMEM; logged with the path. */
+ * The only output of a network for two classes is the probability of class 1, which is "p1" in
+ * .csv; the class is then 1 if the output is above 0.5. Scores (of a squared error) are called s0,
+ * s1, ... and "scores" instead. Outputs that are compared with targets are called y0, y1, ... and
+ * "outputs", and have no class. The file is either complete or missing. Owns:    the file until it
+ * is closed. Threads: one. Errors: ST_IO, ST_NOMEM; logged with the path. */
 #ifndef WORKER_RESULTS_PREDICTIONS_H
 #define WORKER_RESULTS_PREDICTIONS_H
 #include "base/status.h"

@@ -2,6 +2,7 @@
  * request. */
 #include "worker/train/device_data.h"
 #include "base/log.h"
+#include "worker/data/dataset_targets.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,13 +72,14 @@ static enum status copy_make(struct copy *c)
     return st == ST_NOMEM ? ST_OK : st; /* the backend has logged it */
 }
 
-enum status device_data_get(struct device_data *d, const struct tower_spec *tower,
+enum status device_data_get(struct device_data *d, const struct tower_spec *tower, int outputs,
                             const struct dataset *set, const struct backend_data **out)
 {
     enum status st = ST_OK;
     struct copy c = {tower->own.backend, tower->own.device, set, NULL};
     *out = NULL;
-    if (tower->n_others > 0 || !c.backend->data_create || !dataset_is_bytes(set) || set->targets)
+    if (tower->n_others > 0 || !c.backend->data_create || !dataset_is_bytes(set) ||
+        dataset_by_targets(set, outputs))
         return ST_OK;
     for (int i = 0; i < d->n; i++) {
         const struct copy *has = &d->copies[i];

@@ -13,8 +13,9 @@ enum status device_data_create(struct device_data **out);
 /* Frees the copies. The plans must have been destroyed before. NULL is fine. */
 void device_data_destroy(struct device_data *d);
 /* Returns the copy of `set` on the tower's device, and creates it at the first call. NULL: the copy
- * does not fit, the backend does not support copies, or the tower has several devices. */
-enum status device_data_get(struct device_data *d, const struct tower_spec *tower,
+ * does not fit, the backend does not support copies, the tower has several devices, or the
+ * backend receives targets (dataset_by_targets). outputs: those of the network. */
+enum status device_data_get(struct device_data *d, const struct tower_spec *tower, int outputs,
                             const struct dataset *set, const struct backend_data **out);
 
 #endif

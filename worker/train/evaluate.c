@@ -1,6 +1,7 @@
 /* worker/train/evaluate.c - computes a tower's forward for batches, adds up the batches' losses and
  * numbers of correct samples, and collects scores. */
 #include "worker/train/evaluate.h"
+#include "worker/data/dataset_targets.h"
 #include "worker/train/auc.h"
 #include "worker/train/progress.h"
 #include <math.h>
@@ -19,15 +20,34 @@ static int64_t n_batches(const struct tower *e)
     return (e->cfg->test->n + e->spec.n - 1) / e->spec.n;
 }
 
+int evaluate_class(const float *output, int n_outputs)
+{
+    int best = n_outputs == 1 && output[0] > 0.5f;
+    for (int k = 1; k < n_outputs; k++)
+        best = output[k] > output[best] ? k : best;
+    return best;
+}
+
 /* Adds the scores of samples first .. first + n - 1 to `auc`. A sample's score is its output for
- * class 1. */
-static enum status add_scores(struct tower *e, int64_t first, int n, struct auc *auc)
+ * class 1. auc NULL: no scores are kept. If there is only one output, *right becomes the number of
+ * correct samples, which the backend cannot count from targets. */
+static enum status add_scores(struct tower *e, int64_t first, int n, struct auc *auc, int *right)
 {
     enum status st = ST_OK;
     float output[2 * EVALUATE_BATCH];
+    const struct dataset *d = e->cfg->test;
+    int classes = e->cfg->model->classes, one = dataset_targets_are_labels(d, classes);
+    if (!auc && !one)
+        return ST_OK;
     TRY(split_tower_output(e->stages, output));
-    for (int i = 0; i < n; i++)
-        auc_add(auc, output[2 * i + 1], dataset_label(e->cfg->test, first + i) == 1);
+    *right = one ? 0 : *right;
+    for (int i = 0; i < n; i++) {
+        const float *of = output + i * classes;
+        bool is_positive = dataset_label(d, first + i) == 1;
+        if (auc)
+            auc_add(auc, of[classes - 1], is_positive);
+        *right += one && evaluate_class(of, 1) == is_positive;
+    }
 done:
     return st;
 }
@@ -53,8 +73,7 @@ static enum status run(struct tower *e, int64_t first, int64_t last,
         for (int i = 0; i < e->cfg->model->n_layers; i++)
             TRY(split_tower_forward_inference(e->stages, i));
         TRY(split_tower_result(e->stages, &loss, &right));
-        if (auc)
-            TRY(add_scores(e, at, n, auc));
+        TRY(add_scores(e, at, n, auc, &right));
         if (visitor)
             TRY(visitor->batch(visitor->ctx, e, at, n));
         sums.n += n;
@@ -105,7 +124,7 @@ enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor
     const struct trainer_config *cfg = e->cfg;
     struct auc *auc = NULL;
     struct evaluate_sums sums;
-    if (cfg->test->labels && cfg->model->classes == 2)
+    if (cfg->test->labels && cfg->model->classes <= 2)
         TRY(auc_create(cfg->test->n, &auc));
     TRY(run(e, 0, n_batches(e), visitor, auc, &sums));
     if (auc)

@@ -10,11 +10,16 @@
 enum { EVALUATE_BATCH = 250 };
 
 struct evaluate_sums {
-    /* n: number of samples; right: number of samples whose largest output is the label's output */
+    /* n: number of samples; right: number of samples whose label is evaluate_class of the outputs
+     */
     int64_t n, right;
     double loss; /* sum of the samples' losses */
     double auc; /* AUC, set by evaluate_run; NaN: there are not two classes, or one has no sample */
 };
+
+/* Returns the class of a sample with these outputs: the class with the largest output. A single
+ * output is the probability of class 1. */
+int evaluate_class(const float *output, int n_outputs);
 
 struct evaluate_visitor {
     /* Called after the forward of samples first .. first + n - 1. */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernels/parts.h"
+#include "worker/data/dataset_targets.h"
 #include "worker/train/largest_grad.h"
 #include <stdlib.h>
 
@@ -222,14 +223,15 @@ static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t a
 static enum status put_batch(struct tower *t, const struct dataset *d, int n)
 {
     const struct tower_batch *b = &t->now;
+    bool targets = dataset_by_targets(d, t->cfg->model->classes);
     if (t->data)
         return split_tower_set_items(t->stages, t->data, b->item, b->position, n);
     enum status st = dataset_is_bytes(d)
-                         ? split_tower_set_input(t->stages, b->images,
-                                                 d->targets ? NULL : b->labels, b->position, n)
+                         ? split_tower_set_input(t->stages, b->images, targets ? NULL : b->labels,
+                                                 b->position, n)
                          : split_tower_set_floats(t->stages, (const float *const *)b->rows,
-                                                  d->targets ? NULL : b->classes, b->position, n);
-    return st == ST_OK && d->targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
+                                                  targets ? NULL : b->classes, b->position, n);
+    return st == ST_OK && targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
 }
 
 /* Runs in the reader's thread. Until the call ends, only this thread uses t->ahead, t->ahead_at and

@@ -3,6 +3,7 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "worker/data/augment.h"
+#include "worker/data/dataset_targets.h"
 #include <stdlib.h>
 
 enum { PAGE_BYTES = 4096 };
@@ -99,8 +100,8 @@ enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int
     int bytes = dataset_is_bytes(d);
     for (int i = 0; i < n; i++) {
         int32_t label = d->labels ? dataset_label(d, b->item[i]) : 0;
-        if (d->targets)
-            b->targets[i] = dataset_targets(d, b->item[i]);
+        if (dataset_has_labels(d))
+            b->targets[i] = dataset_targets_of(d, b->item[i]);
         if (bytes) {
             read_bytes(b, d, i);
             b->labels[i] = (uint8_t)label;

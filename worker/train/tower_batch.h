@@ -15,7 +15,7 @@ struct tower_batch {        /* each list has [n] entries */
     /* samples of other sets: rows in the block `floats`; NULL if the set has bytes */
     float **rows, *floats;
     int32_t *classes;      /* labels, if the set does not have bytes */
-    const float **targets; /* targets of the samples, used instead of labels */
+    const float **targets; /* dataset_targets_of of the samples, may be used instead of labels */
     struct batch_keys keys;
     struct job_augment augment;
     uint64_t seed;    /* seed of the augmentation */

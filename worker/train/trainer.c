@@ -511,15 +511,18 @@ done:
 static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;
+    int n_outputs = t->cfg.model->classes;
     TRY(device_data_create(&t->data));
     for (int i = 0; i < t->cfg.n_towers && !job_input_augments(&t->cfg.augment); i++)
-        TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
+        TRY(device_data_get(t->data, &t->towers[i]->spec, n_outputs, t->cfg.train,
+                            &t->towers[i]->data));
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(tower_make_reader(t->towers[i]));
     if (t->eval)
-        TRY(device_data_get(t->data, &t->eval->spec, t->cfg.test, &t->eval->data));
+        TRY(device_data_get(t->data, &t->eval->spec, n_outputs, t->cfg.test, &t->eval->data));
     if (t->validate)
-        TRY(device_data_get(t->data, &t->validate->spec, t->cfg.validation, &t->validate->data));
+        TRY(device_data_get(t->data, &t->validate->spec, n_outputs, t->cfg.validation,
+                            &t->validate->data));
 done:
     return st;
 }

@@ -76,7 +76,8 @@ void trainer_observe_step(struct trainer *t, int64_t number, int n_correct)
     const struct trainer_result *r = &t->result;
     if (!o)
         return;
-    float accuracy = t->cfg.train->targets ? NAN : (float)n_correct / (float)t->cfg.batch;
+    bool by_targets = t->cfg.train->targets || t->cfg.model->classes == 1;
+    float accuracy = by_targets ? NAN : (float)n_correct / (float)t->cfg.batch;
     const struct trainer_figures f = {.number = number,
                                       .global_step = r->global_step,
                                       .local_steps = r->local_steps,
