@@ -86,6 +86,24 @@ static void test_whole_numbers_are_keys(void **state)
     check_keys(1, wide);
 }
 
+/* Both parts of a set have the keys of all rows, also after the other part has been destroyed. */
+static void test_split_sets_have_keys(void **state)
+{
+    uint64_t keys[ROWS];
+    struct dataset *d, *held;
+    for (uint64_t i = 0; i < ROWS; i++)
+        keys[i] = 10 + i;
+    save("U64", "[4]", keys, sizeof keys, 0);
+    assert_int_equal(open_set("ids", &d), ST_OK);
+    assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
+    assert_int_equal(d->keys->n, 1);
+    assert_memory_equal(d->keys->input[0].keys, keys, sizeof keys);
+    dataset_destroy(d);
+    assert_int_equal(held->keys->n, 1);
+    assert_memory_equal(held->keys->input[0].keys, keys, sizeof keys);
+    dataset_destroy(held);
+}
+
 static void test_other_arrays_are_refused(void **state)
 {
     const int64_t keys[ROWS * 2] = {0};
@@ -146,8 +164,8 @@ int main(void)
     log_init("worker", 0, LOG_LEVEL_WARN);
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/x.safetensors", dir);
-    int failed = RUN_TESTS(test_whole_numbers_are_keys, test_other_arrays_are_refused,
-                           test_keys_change_fingerprint);
+    int failed = RUN_TESTS(test_whole_numbers_are_keys, test_split_sets_have_keys,
+                           test_other_arrays_are_refused, test_keys_change_fingerprint);
     remove(path);
     rmdir(dir);
     return failed;

@@ -39,6 +39,8 @@ static struct source *share_source(struct source *s)
     if (!of)
         return NULL;
     *of = *s;
+    if (of->d.keys)
+        of->d.keys = &of->keys;
     *s = (struct source){.d = of->d, .of = of};
     of->n_subsets = 1;
     return of;
