@@ -1,7 +1,6 @@
 /* libweir/tables.c - tables and their settings; see tables.h and weir_tables.h. */
 #include "libweir/tables.h"
 #include "base/log.h"
-#include "net/wire/job_tables.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,41 +93,25 @@ int weir_table_set(struct weir *w, int table, const char *name, const char *valu
     return weir_errors_fail(w, code, "table '%.255s': %.*s", t->name, (int)sizeof text, text);
 }
 
-/* Returns the table of the running job, which this member joins, with this name; NULL: none. */
-static const struct net_table *find_running(const struct weir *w, const char *name)
-{
-    const struct chunks *c = w->joined.chunks;
-    for (int i = 0; c && i < c->n_tables; i++)
-        if (strcmp(c->tables[i].name, name) == 0)
-            return &c->tables[i];
-    return NULL;
-}
-
 enum status weir_tables_add(struct weir *w)
 {
     enum status st = ST_OK;
     if (w->n_tables == 0)
         return ST_OK;
-    struct net_table *tables = calloc((size_t)w->n_tables, sizeof *tables);
-    TRY(tables ? ST_OK : ST_NOMEM);
+    struct table_wish *wishes = calloc((size_t)w->n_tables, sizeof *wishes);
+    TRY(wishes ? ST_OK : ST_NOMEM);
     for (int i = 0; i < w->n_tables; i++) {
         const struct row_table *t = w->tables[i];
-        tables[i] = (struct net_table){.name = t->name, .dim = t->dim, .max_rows = t->max_rows};
-        TRY(table_settings_make(&t->set, &w->job, find_running(w, t->name), &tables[i]));
+        wishes[i] = (struct table_wish){t->name, t->dim, t->max_rows, &t->set};
     }
-    TRY(tables_add(w->chunks, tables, w->n_tables));
+    TRY(table_settings_add(wishes, w->n_tables, &w->job, w->joined.chunks, w->chunks));
     for (int i = 0; i < w->n_tables; i++) {
         struct row_table *t = w->tables[i];
-        t->done = calloc((size_t)tables[i].n_buckets, sizeof *t->done);
+        t->done = calloc((size_t)weir_tables_net(w, i)->n_buckets, sizeof *t->done);
         TRY(t->done ? ST_OK : ST_NOMEM);
     }
-    const char *problem = job_check_tables(&w->job, w->chunks);
-    if (problem) {
-        LOG_E("%s", problem);
-        st = ST_UNSUPPORTED;
-    }
 done:
-    free(tables);
+    free(wishes);
     if (st == ST_NOMEM)
         LOG_E("out of memory for %d tables", w->n_tables);
     return st;

@@ -5,6 +5,7 @@
 #include "base/flags.h"
 #include "base/log.h"
 #include "member/job_settings.h"
+#include "net/wire/job_tables.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -282,5 +283,38 @@ enum status table_settings_make(const struct table_settings *s, const struct net
         made.when_full = (enum row_full)s->when_full;
     *t = made;
 done:
+    return st;
+}
+
+/* Returns the table of the running job with this name; NULL: none. */
+static const struct net_table *find_running(const struct chunks *running, const char *name)
+{
+    for (int i = 0; running && i < running->n_tables; i++)
+        if (strcmp(running->tables[i].name, name) == 0)
+            return &running->tables[i];
+    return NULL;
+}
+
+enum status table_settings_add(const struct table_wish *wishes, int n, const struct net_job *job,
+                               const struct chunks *running, struct chunks *chunks)
+{
+    enum status st = ST_OK;
+    struct net_table *tables = calloc((size_t)n, sizeof *tables);
+    TRY(tables ? ST_OK : ST_NOMEM);
+    for (int i = 0; i < n; i++) {
+        const struct table_wish *w = &wishes[i];
+        tables[i] = (struct net_table){.name = w->name, .dim = w->dim, .max_rows = w->max_rows};
+        TRY(table_settings_make(w->settings, job, find_running(running, w->name), &tables[i]));
+    }
+    TRY(tables_add(chunks, tables, n));
+    const char *problem = job_check_tables(job, chunks);
+    if (problem) {
+        LOG_E("%s", problem);
+        st = ST_UNSUPPORTED;
+    }
+done:
+    free(tables);
+    if (st == ST_NOMEM)
+        LOG_E("out of memory for %d tables", n);
     return st;
 }

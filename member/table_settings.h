@@ -25,4 +25,17 @@ enum status table_settings_set(struct table_settings *s, const char *name, const
 enum status table_settings_make(const struct table_settings *s, const struct net_job *job,
                                 const struct net_table *running, struct net_table *t);
 
+/* A table that a member adds to a job. */
+struct table_wish {
+    const char *name;
+    int dim;
+    int64_t max_rows;
+    const struct table_settings *settings;
+};
+/* Adds n tables to the chunks of a job that has none. running: the chunks of the running job that
+ * this member joins; NULL: none. ST_UNSUPPORTED, logged: a setting of the job cannot be combined
+ * with tables. */
+enum status table_settings_add(const struct table_wish *wishes, int n, const struct net_job *job,
+                               const struct chunks *running, struct chunks *chunks);
+
 #endif

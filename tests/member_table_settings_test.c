@@ -1,4 +1,4 @@
-/* tests/libweir_table_settings_test.c - the settings of a table that are left out, and those that
+/* tests/member_table_settings_test.c - the settings of a table that are left out, and those that
  * are unknown or do not fit together. */
 #include "member/table_settings.h"
 #include "tests/capture.h"
@@ -138,8 +138,43 @@ static void test_schedule_of_a_table(void **state)
     assert_int_equal(o->warmup_steps, 9);
 }
 
+static struct chunks *make_chunks(void)
+{
+    const struct net_param param = {.name = "w", .shape = {1, {3}}};
+    struct chunks *c;
+    assert_int_equal(chunks_create(&param, 1, CHUNKS_MIN_BYTES, &c), ST_OK);
+    return c;
+}
+
+/* Tables of a member that joins have the settings of the running job's tables of their names. */
+static void test_tables_of_a_job(void **state)
+{
+    struct table_settings own, none;
+    struct net_job job = {0};
+    struct chunks *running = make_chunks(), *joins = make_chunks(), *refused = make_chunks();
+    optim_defaults(OPTIM_SGD, &job.optim);
+    table_settings_init(&own);
+    table_settings_init(&none);
+    assert_int_equal(table_settings_set(&own, "buckets", "8"), ST_OK);
+    const struct table_wish first[] = {{"ads", 16, 100, &own}},
+                            both[] = {{"users", 4, 50, &none}, {"ads", 16, 100, &none}};
+    assert_int_equal(table_settings_add(first, 1, &job, NULL, running), ST_OK);
+    assert_int_equal(table_settings_add(both, 2, &job, running, joins), ST_OK);
+    assert_int_equal(joins->n_tables, 2);
+    assert_string_equal(joins->tables[0].name, "users");
+    assert_int_equal(joins->tables[0].n_buckets, 64);
+    assert_int_equal(joins->tables[1].n_buckets, 8);
+    assert_int_equal(joins->tables[1].first_chunk, 1 + 64);
+    job.local_steps = 2;
+    assert_int_equal(CAPTURE(table_settings_add(both, 2, &job, NULL, refused)), ST_UNSUPPORTED);
+    assert_non_null(strstr(capture_text, "tables cannot be combined with local_steps"));
+    chunks_destroy(running);
+    chunks_destroy(joins);
+    chunks_destroy(refused);
+}
+
 int main(void)
 {
     return RUN_TESTS(test_settings_that_are_left_out, test_settings_that_do_not_fit,
-                     test_schedule_of_a_table);
+                     test_schedule_of_a_table, test_tables_of_a_job);
 }
