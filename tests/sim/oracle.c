@@ -1,7 +1,6 @@
 /* tests/sim/oracle.c - see oracle.h. In lockstep, right() computes a version from the chain of
  * plans. In the other modes a shadow of each chunk applies the contributions in the order in which
  * they arrive. */
-#include "checkpoint/names.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracle_impl.h"
 #include "tests/sim/oracle_rows.h"
@@ -314,9 +313,24 @@ int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of
     return -1;
 }
 
-/* Returns the generation that a plan continues. The name of a checkpoint contains the number of its
+/* Returns the generation of a checkpoint. The name of a checkpoint contains the number of its
  * generation. If several generations have this number, because terms begin again in a lost folder,
  * the name means the last of them. */
+static const struct generation *generation_of(struct checkpoint_id id)
+{
+    for (int i = n_generations - 1; i >= 0 && id.generation; i--)
+        if (generations[i]->number == id.generation)
+            return generations[i];
+    return NULL;
+}
+
+bool oracle_continues(uint64_t generation, uint64_t ps0, struct checkpoint_id from)
+{
+    const struct generation *of = generation_of(from);
+    return of && oracle_keeps(generation, ps0, of->number, of->ps0) >= from.step;
+}
+
+/* Returns the generation that a plan continues. */
 static const struct generation *base_of(const struct net_plan *p)
 {
     struct checkpoint_name is = {.id = {0}};
@@ -324,10 +338,7 @@ static const struct generation *base_of(const struct net_plan *p)
         return oracle_generation(p->before, p->ps0);
     if (p->source == PLAN_CHECKPOINT)
         checkpoint_name_parse(p->restore, &is);
-    for (int i = n_generations - 1; i >= 0 && is.id.generation; i--)
-        if (generations[i]->number == is.id.generation)
-            return generations[i];
-    return NULL;
+    return generation_of(is.id);
 }
 
 static void check_same(const struct generation *g, const struct net_plan *p)

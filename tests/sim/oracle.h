@@ -5,6 +5,7 @@
  * Owns: its tables, for the run. Threads: one. Errors: sim_fail I2, I3, I4, I6, term. */
 #ifndef TESTS_SIM_ORACLE_H
 #define TESTS_SIM_ORACLE_H
+#include "checkpoint/names.h"
 #include "net/wire/plan.h"
 #include "tests/sim/job.h"
 #include "tests/sim/net.h"
@@ -43,6 +44,7 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
 void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position);
 int64_t oracle_n_checks(void);
+void oracle_count_check(void); /* adds 1 to the number of checks */
 
 /* A version of the parent's chunk in a generation, in jobs whose workers are regions. */
 struct ledger_step {
@@ -59,5 +61,7 @@ uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM
                         uint64_t *root, uint64_t *root_ps0);
 /* Returns the last version of an earlier generation (`of`) that this one continues; -1: none. */
 int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0);
+/* Returns true if the generation continues this checkpoint of its own or of an earlier one. */
+bool oracle_continues(uint64_t generation, uint64_t ps0, struct checkpoint_id from);
 
 #endif

@@ -57,6 +57,5 @@ uint64_t oracle_position(const struct generation *g, int64_t step);
 void oracle_count_push(struct shadow *s, const struct sim_msg *m);
 /* Copies the contributions that counted before. */
 void oracle_keep_counted(struct shadow *s, const struct shadow *from);
-void oracle_count_check(void); /* adds 1 to the number of checks */
 
 #endif

@@ -5,6 +5,7 @@
 #include "ps/service/run.h"
 #include "tests/sim/client.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/lineage.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/second.h"
 #include "tests/sim/server.h"
@@ -43,6 +44,7 @@ static void make_world(const struct sim_schedule *s, bool has_story)
     squares_reset();
     clients_reset();
     oracle_reset();
+    lineage_reset();
     disk_reset();
     regions_reset();
     for (int i = 0; i < SIM_NODES; i++) {

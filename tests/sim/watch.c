@@ -8,6 +8,7 @@
 #include "ps/checkpoint/snapshot_file.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/lineage.h"
 #include "tests/sim/oracle_rows.h"
 #include "tests/sim/server.h"
 #include "tests/sim/tables.h"
@@ -403,15 +404,20 @@ enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const 
     return st;
 }
 
-/* Checks that a manifest names a file of each server of its generation's plan. */
+/* Checks that a manifest names a file of each server of its generation's plan, and the restores
+ * before it. */
 static void check_manifest(const struct watch *w, const struct checkpoint_manifest *m)
 {
-    for (int i = 0; i < KEPT_PLANS; i++)
-        if (w->kept[i] && w->kept[i]->generation == m->generation &&
-            w->kept[i]->servers.n != m->n_files)
+    for (int i = 0; i < KEPT_PLANS; i++) {
+        const struct net_plan *p = w->kept[i];
+        if (!p || p->generation != m->generation)
+            continue;
+        if (p->servers.n != m->n_files)
             sim_fail("manifest",
                      "the manifest of step %lld names %d files, but its generation has %d servers",
-                     (long long)m->step, m->n_files, w->kept[i]->servers.n);
+                     (long long)m->step, m->n_files, p->servers.n);
+        lineage_check(m, p->ps0);
+    }
 }
 
 enum status __real_checkpoint_folder_check_files(const char *folder,
