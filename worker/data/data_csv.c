@@ -4,6 +4,7 @@
  * I9). */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
+#include "worker/data/data_csv_keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,6 +262,10 @@ static enum status read_row(struct csv *c, struct row to)
             TRY(read_label(c, column, field, n, to.label));
             continue;
         }
+        if (role <= DATA_CSV_KEY) {
+            data_csv_keys_put(c, column, field, n);
+            continue;
+        }
         if (!data_csv_read_number(field, n, &number))
             return bad_field(c, column, field, n);
         if (role >= 0)
@@ -269,7 +274,7 @@ static enum status read_row(struct csv *c, struct row to)
             to.sample[c->place ? c->place[column] : feature++] = (float)number;
     }
     if (column == c->n_columns && !p)
-        return ST_OK;
+        return data_csv_keys_end_row(c);
     LOG_E("%s: line %lld: has %s columns than line 1, which has %lld; fix or remove the line",
           c->path, (long long)c->line, p ? "more" : "fewer", (long long)c->n_columns);
     st = ST_CORRUPT;
@@ -348,7 +353,7 @@ static enum status allocate_rows(const struct csv *c, uint64_t n, struct row *ou
 {
     uint64_t n_read = (uint64_t)(c->n_features + c->n_targets + c->has_label);
     size_t most = (size_t)((n + 1) / ((uint64_t)c->n_columns + n_read)) + 1;
-    struct row to = {.sample = malloc(most * (size_t)c->n_features * sizeof *to.sample)};
+    struct row to = {.sample = malloc((most * (size_t)c->n_features + 1) * sizeof *to.sample)};
     if (c->n_targets > 0)
         to.targets = malloc(most * (size_t)c->n_targets * sizeof *to.targets);
     if (c->has_label)
@@ -401,6 +406,11 @@ void data_csv_free(struct data_csv *csv)
     free(csv->ignored_names);
     free(csv->columns);
     free(csv->roles);
+    for (int i = 0; i < DATA_CSV_MAX_KEY_INPUTS; i++) {
+        free(csv->keys[i].keys);
+        free(csv->keys[i].first);
+        free(csv->keys[i].columns);
+    }
     *csv = (struct data_csv){.classes = NULL};
 }
 
@@ -429,10 +439,12 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         TRY(data_csv_text_check_names(&c));
     TRY(data_csv_columns_name(&c, &made));
     TRY(data_csv_columns_log_roles(&c, &made));
+    TRY(data_csv_keys_begin(&c));
     TRY(create_words(&c));
     TRY(allocate_rows(&c, n, &to));
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
+    TRY(data_csv_keys_finish(&c, &made));
     if (columns->describe)
         TRY(data_csv_report(&c, to.sample, rows, &made.scale));
     put_arrays(&c, &to, rows, &made);
@@ -442,6 +454,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
 done:
     data_csv_free(&made);
     free(c.names);
+    data_csv_keys_destroy(c.keys);
     free(c.place);
     free(c.role);
     data_words_destroy(c.words);

@@ -10,8 +10,27 @@
 #include "worker/data/data_array.h"
 
 enum { DATA_CSV_MAX_COLUMNS = 65537 };
+enum {
+    DATA_CSV_MAX_KEY_INPUTS = 16,
+    DATA_CSV_MAX_KEY_COLUMNS = 1024, /* limit on the columns of an input */
+    DATA_CSV_MAX_KEYS = 65536,       /* limit on the keys that an input has in a row */
+    DATA_CSV_MAX_CELL_KEYS = 4096,
+};
 
 enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADER_NO };
+
+/* Columns whose cells are keys, for one input of a model. */
+struct data_csv_key_input {
+    const char *name; /* name of the input, for log lines */
+    /* "a,b,...": the columns, in the order of the input. NULL, for at most one input: the columns
+     * whose cells are all text or empty, in the file's order, except label, targets and ignored
+     * columns. ST_CORRUPT: another such column has both text and numbers, or none has text. */
+    const char *columns;
+    const char *listed_by; /* name of the list's origin, for log lines: "--key_columns" */
+    /* Keys are the cells' whole numbers, of which negative ones keep their 64 bits; otherwise
+     * rng_text of the column's name (or number, if the file has no names), "=" and the cell. */
+    bool are_numbers;
+};
 
 /* Columns, by name or by number from 1. A plain value without ownership. */
 struct data_csv_columns {
@@ -41,8 +60,11 @@ struct data_csv_columns {
     const char *roles;
     /* decides whether line 1 names the columns; AUTO: its fields decide */
     enum data_csv_header header;
-    int describe; /* true: log the columns that are used */
-    int warn;     /* true: warn of doubtful columns; set while no model depends on the columns */
+    const struct data_csv_key_input *keys; /* [n_keys]; no column has two roles */
+    int n_keys;
+    char key_separator; /* between the keys of a cell; 0: a cell has at most one key */
+    int describe;       /* true: log the columns that are used */
+    int warn; /* true: warn of doubtful columns; set while no model depends on the columns */
 };
 #define DATA_CSV_NO_LABEL "none"
 
@@ -56,6 +78,14 @@ struct data_csv_scale {
     char name[DATA_CSV_NAME_BYTES]; /* name of the column; "": the file has no names */
 };
 
+/* Keys of one input, as in dataset_keys.h. All memory is malloc'd. */
+struct data_csv_keys {
+    int n_columns;
+    uint64_t *keys;
+    uint32_t *first; /* NULL: each cell has one key */
+    char *columns;   /* "a,b,...": columns that were found without a list; NULL: they were listed */
+};
+
 struct data_csv {
     struct data_array samples; /* (rows, features) of DATA_F32, unpacked */
     /* (rows) of DATA_I32, or (rows, targets) of DATA_F32, unpacked; n_dims 0: the file has
@@ -65,11 +95,12 @@ struct data_csv {
     /* lists of the names of labels or targets, and of ignored columns */
     char *label_names, *ignored_names;
     char *columns; /* list of the names of the samples' columns; NULL: none */
-    /* letters, one per column: f feature, l label, t target, i ignored. If the targets are not in
-     * the file's order, a ";" and the targets' numbers follow: "tft;1,0". NULL: columns were found
-     * by name */
+    /* letters, one per column: f feature, l label, t target, i ignored, k keys. If the targets are
+     * not in the file's order, a ";" and the targets' numbers follow: "tft;1,0". NULL: columns were
+     * found by name */
     char *roles;
     struct data_csv_scale scale; /* set if `describe` and `warn` were set */
+    struct data_csv_keys keys[DATA_CSV_MAX_KEY_INPUTS];
 };
 
 /* Decodes a file. path: its name, in errors. */

@@ -4,6 +4,7 @@
  * sample does not make that sample a line of names. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
+#include "worker/data/data_csv_keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static int64_t find_name(const struct csv *c, const char *name, size_t bytes, in
 
 /* Finds a column by its name (then has_names becomes true) or by its number. *out becomes -1 if
  * there is no such column. ST_INVALID: two columns have the name. */
-static enum status find_column(struct csv *c, const char *name, size_t bytes, int64_t *out)
+enum status data_csv_columns_find(struct csv *c, const char *name, size_t bytes, int64_t *out)
 {
     double number;
     int64_t second, column = *out = find_name(c, name, bytes, &second);
@@ -80,7 +81,7 @@ static enum status assign_columns(struct csv *c, const char *flag, const char *n
         comma = strchr(name, ',');
         size_t n = comma ? (size_t)(comma - name) : strlen(name);
         int64_t column;
-        TRY(find_column(c, name, n, &column));
+        TRY(data_csv_columns_find(c, name, n, &column));
         if (column < 0)
             return no_column(c, flag, name, n);
         TRY(assign_column(c, flag, column, role));
@@ -117,7 +118,7 @@ static enum status label_not_known(const struct csv *c)
 static bool was_in_front(const struct csv *c)
 {
     const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
-    return label && strchr(label, 'f');
+    return label && strpbrk(label, "fk");
 }
 
 static enum status label_is_elsewhere(const struct csv *c)
@@ -129,12 +130,20 @@ static enum status label_is_elsewhere(const struct csv *c)
     return ST_INVALID;
 }
 
+static enum status no_label_left(const struct csv *c)
+{
+    LOG_E(
+        "%s: all %lld columns are ignored or have keys, so none is left for the label; add a column of labels",
+        c->path, (long long)c->n_columns);
+    return ST_INVALID;
+}
+
 static enum status assign_label(struct csv *c)
 {
     enum status st = ST_OK;
     const char *name = c->columns->label;
     int64_t column;
-    TRY(find_column(c, name ? name : "label", name ? strlen(name) : 5, &column));
+    TRY(data_csv_columns_find(c, name ? name : "label", name ? strlen(name) : 5, &column));
     c->label_by_default = column < 0;
     if (column < 0 && name)
         return no_column(c, "label_column", name, strlen(name));
@@ -148,6 +157,8 @@ static enum status assign_label(struct csv *c)
             column = k;
     if (column >= 0)
         st = assign_column(c, "label_column", column, DATA_CSV_LABEL);
+    else if (c->keys)
+        st = no_label_left(c);
 done:
     return st;
 }
@@ -274,7 +285,7 @@ static enum status judge_fields(struct csv *c)
         int is_number = data_csv_read_number(field, n, &number);
         if (c->role[column] == DATA_CSV_LABEL)
             label_is_number = is_number;
-        else if (c->role[column] != DATA_CSV_IGNORED && !is_number && n_words++ == 0)
+        else if (c->role[column] > DATA_CSV_IGNORED && !is_number && n_words++ == 0)
             first_word = column;
     }
     c->has_names |= n_words == c->n_features + c->n_targets && !label_is_number;
@@ -302,7 +313,7 @@ static enum status no_features(const struct csv *c)
 
 static enum status check_features(const struct csv *c)
 {
-    if (c->n_features == 0)
+    if (c->n_features == 0 && !c->keys)
         return no_features(c);
     if (c->columns->features == 0 || c->n_features == c->columns->features)
         return ST_OK;
@@ -327,6 +338,8 @@ static enum status assign_places(struct csv *c)
     if (!matched && !lacks_labels(c))
         TRY(c->columns->targets ? assign_columns(c, "target_columns", c->columns->targets, 0)
                                 : assign_label(c));
+    if (!matched)
+        TRY(data_csv_keys_guess(c));
     TRY(check_features(c));
     TRY(judge_fields(c));
     data_csv_layout_warn_places(c);
@@ -354,6 +367,7 @@ enum status data_csv_columns_read(struct csv *c)
         c->role[k] = DATA_CSV_FEATURE;
     TRY(data_csv_index_create(c, &c->names));
     TRY(assign_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
+    TRY(data_csv_keys_create(c));
     bool matched;
     TRY(data_csv_layout_match_names(c, &matched));
     if (!matched)
@@ -464,7 +478,9 @@ enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out
         return ST_NOMEM;
     }
     for (size_t k = 0; k < n; k++) {
-        out->roles[k] = c->role[k] >= 0 ? 't' : "fli"[-1 - c->role[k]];
+        out->roles[k] = c->role[k] >= 0              ? 't'
+                        : c->role[k] <= DATA_CSV_KEY ? 'k'
+                                                     : "fli"[-1 - c->role[k]];
         in_order = in_order && (c->role[k] < 0 || c->role[k] == target++);
     }
     out->roles[n] = 0;

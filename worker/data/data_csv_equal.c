@@ -38,6 +38,7 @@ static const char *role_text(const struct csv *c, int64_t column)
     int64_t role = c->role[column];
     return role == DATA_CSV_FEATURE ? "a feature"
            : role == DATA_CSV_LABEL ? "the label"
+           : role <= DATA_CSV_KEY   ? "keys"
                                     : "a target";
 }
 
@@ -90,16 +91,14 @@ static int compare_classes(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* Returns true for a word that stands for a missing label. Not for "none", which may be a class;
- * but Python writes "None". */
-static bool stands_for_nothing(const struct class *k)
+bool data_csv_equal_is_missing(const char *at, size_t n)
 {
     static const char *const known[] = {"nan", "na",      "n/a", "#n/a", "<na>", "null",
                                         "nil", "missing", "?",   "-",    "--",   "."};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i]) == k->n && strncasecmp(known[i], k->at, k->n) == 0)
+        if (strlen(known[i]) == n && strncasecmp(known[i], at, n) == 0)
             return true;
-    return k->n == 0 || (k->n == 4 && memcmp(k->at, "None", 4) == 0);
+    return n == 0 || (n == 4 && memcmp(at, "None", 4) == 0);
 }
 
 /* Writes a text such as "'Cat' (first in line 2, 20 rows)". */
@@ -121,7 +120,7 @@ static void warn_of_classes(const struct csv *c, const struct class *class, int6
     char a[2 * DATA_CSV_COLUMN_BYTES], b[2 * DATA_CSV_COLUMN_BYTES];
     for (int64_t i = 0, warned = 0; i < n && warned < MOST_WARNINGS; i++) {
         const struct class *k = &class[i];
-        if (stands_for_nothing(k)) {
+        if (data_csv_equal_is_missing(k->at, k->n)) {
             LOG_W(
                 "%s: the label %s is a class of its own, but often stands for a missing label; remove these lines unless it is a class",
                 c->path, class_text(c, k, a));

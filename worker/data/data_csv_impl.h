@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Role of a column; a role of 0 or more is the index of a target. */
-enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
+/* Role of a column; 0 or more: index of a target; DATA_CSV_KEY - i: keys of input i. */
+enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3, DATA_CSV_KEY = -4 };
 
 struct data_csv_index;
+struct csv_keys; /* see data_csv_keys.h */
 
 struct csv {
     const char *at, *end;
@@ -33,6 +34,7 @@ struct csv {
     int64_t first_line; /* line of the first label */
     struct data_words *words;
     struct data_csv_index *names; /* index of the names in line 1 */
+    struct csv_keys *keys;        /* NULL: no column has keys */
 };
 
 enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_COLUMN_BYTES = 80, DATA_CSV_PLACE_BYTES = 240 };
@@ -111,9 +113,14 @@ bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv 
 /* Logs one warning about columns with equal names, which their names do not identify
  * (data_csv_equal.c). */
 void data_csv_equal_warn_names(const struct csv *c);
+/* Returns true for a word that stands for a missing value. Not for "none", which may be a class;
+ * but Python writes "None". */
+bool data_csv_equal_is_missing(const char *at, size_t n);
 /* Warns of words that are probably not classes: words that stand for a missing label, and pairs
  * that differ only in case or surrounding spaces. numbers: classes of the rows. */
 enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows);
+/* Finds a column by its name or number; -1: none. ST_INVALID: two have the name (logged). */
+enum status data_csv_columns_find(struct csv *c, const char *name, size_t n, int64_t *out);
 /* Counts the columns and assigns their roles (data_csv_columns.c). */
 enum status data_csv_columns_read(struct csv *c);
 /* Logs which columns are features, label and ignored, and warns of columns that are rarely meant as

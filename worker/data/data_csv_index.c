@@ -147,13 +147,15 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
     size_t features = count_trained(x, k->feature_names);
     size_t labels = count_trained(x, k->label_names);
     size_t ignored = count_trained(x, k->ignored_names);
-    if (!k->roles || strspn(k->roles, role_letters) != strlen(k->roles) ||
+    if (!k->roles || strspn(k->roles, "fltik") != strlen(k->roles) ||
         count_letter(k->roles, 'f') != features || count_letter(k->roles, 'i') != ignored ||
         count_letter(k->roles, 'l') + count_letter(k->roles, 't') != labels ||
         /* roles may be any text, because a model's file contains them */
         (strchr(k->roles, 'l') && strchr(k->roles, 't')))
         return;
     for (const char *r = k->roles; *r; r++) {
+        if (*r == 'k')
+            continue;
         const char **list = &rest[letter_place(*r)];
         struct data_csv_field name;
         if (!*list)

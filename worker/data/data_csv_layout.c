@@ -221,7 +221,7 @@ static size_t count_letters(const char *roles, const char *letters)
 static bool are_valid(const char *roles)
 {
     size_t labels = count_letters(roles, "l"), targets = count_letters(roles, "t");
-    return count_letters(roles, "flti") == strcspn(roles, ";") && count_letters(roles, "f") > 0 &&
+    return count_letters(roles, "fltik") == strcspn(roles, ";") && count_letters(roles, "fk") > 0 &&
            labels <= 1 && (labels == 0 || targets == 0);
 }
 
@@ -253,14 +253,33 @@ static void assign_roles(struct csv *c, const char *r, bool whole, const int64_t
     for (int64_t i = 0; *r && *r != ';'; r++) {
         if (!whole && (*r == 'l' || *r == 't'))
             continue;
-        c->role[i] = *r == 'l'   ? DATA_CSV_LABEL
-                     : *r == 'i' ? DATA_CSV_IGNORED
-                     : *r == 't' ? order[c->n_targets++]
-                                 : DATA_CSV_FEATURE;
+        if (*r != 'k') /* data_csv_keys_create has assigned it */
+            c->role[i] = *r == 'l'   ? DATA_CSV_LABEL
+                         : *r == 'i' ? DATA_CSV_IGNORED
+                         : *r == 't' ? order[c->n_targets++]
+                                     : DATA_CSV_FEATURE;
         c->has_label |= *r == 'l';
         c->n_features += *r == 'f';
         i++;
     }
+}
+
+/* Returns true if the columns of keys are those of training. */
+static bool have_keys(const struct csv *c, const char *r, bool whole)
+{
+    for (int64_t i = 0; *r && *r != ';'; r++)
+        if (whole || (*r != 'l' && *r != 't'))
+            if ((c->role[i++] <= DATA_CSV_KEY) != (*r == 'k'))
+                return false;
+    return true;
+}
+
+static enum status keys_elsewhere(const struct csv *c)
+{
+    LOG_E(
+        "%s: its columns of keys are not at the positions of training, whose columns were %.60s (k: keys, f: feature, l: label, t: target, i: ignored); use the order of training, or name the columns in line 1",
+        c->path, c->columns->roles);
+    return ST_MISMATCH;
 }
 
 enum status data_csv_layout_match_places(struct csv *c, bool *matched)
@@ -274,8 +293,10 @@ enum status data_csv_layout_match_places(struct csv *c, bool *matched)
         data_csv_index_find(c->names, "label", 5, &second) >= 0)
         return ST_OK;
     bool whole = n == strcspn(r, ";");
-    if (!whole && !(k->may_lack && n == count_letters(r, "fi")))
+    if (!whole && !(k->may_lack && n == count_letters(r, "fik")))
         return ST_OK;
+    if (!have_keys(c, r, whole))
+        return keys_elsewhere(c);
     size_t targets = count_letters(r, "t");
     int64_t *order = malloc((targets + 1) * sizeof *order);
     bool *is_taken = calloc(targets + 1, sizeof *is_taken);
