@@ -178,8 +178,8 @@ void rig_make(struct rig *r, int task, int n_workers, int n_towers, int batch)
     r->layers[0] = (struct layer){.kind = LAYER_DENSE, .n_params = 1};
     r->layers[1] = (struct layer){.kind = LAYER_SOFTMAX_XENT};
     r->param = (struct net_param){.name = "w", .shape = {1, {N_ELEMS}}};
-    r->model =
-        (struct model){.n_layers = 2, .layers = r->layers, .n_params = 1, .params = &r->param};
+    r->model = (struct model){
+        .classes = 10, .n_layers = 2, .layers = r->layers, .n_params = 1, .params = &r->param};
     assert_int_equal(chunks_create(&r->param, 1, CHUNKS_MIN_BYTES, &r->chunks), ST_OK);
     assert_true(r->chunks->n_chunks > 1);
     for (int i = 0; i < N_ITEMS; i++) {

@@ -233,7 +233,7 @@ static void device_gets_samples_of_its_part(void **state)
     backend.data_destroy = forget_copy;
     assert_int_equal(dataset_split(d, 0.25, 7, &held), ST_OK);
     assert_int_equal(device_data_create(&data), ST_OK);
-    assert_int_equal(device_data_get(data, &tower, held, &copy), ST_OK);
+    assert_int_equal(device_data_get(data, &tower, held->classes, held, &copy), ST_OK);
     assert_ptr_equal(copy, first_pixels);
     assert_int_equal(n_copied, held->n);
     for (int64_t i = 0; i < held->n; i++)
