@@ -2,6 +2,7 @@
 #include "tests/sim/lineage.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/patches.h"
 
 enum { MOST_SEEN = 256 };
 
@@ -61,5 +62,7 @@ void lineage_check(const struct checkpoint_manifest *m, uint64_t ps0)
                 (long long)id.step, (unsigned long long)id.generation,
                 has ? "continues" : "does not continue", (long long)seen[i].step,
                 (unsigned long long)seen[i].generation);
+        if (has)
+            patches_check(seen[i], id);
     }
 }

@@ -7,6 +7,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/lineage.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/patches.h"
 #include "tests/sim/second.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
@@ -45,6 +46,7 @@ static void make_world(const struct sim_schedule *s, bool has_story)
     clients_reset();
     oracle_reset();
     lineage_reset();
+    patches_reset();
     disk_reset();
     regions_reset();
     for (int i = 0; i < SIM_NODES; i++) {

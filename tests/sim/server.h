@@ -11,6 +11,7 @@
  * Errors:  sim_fail. */
 #ifndef TESTS_SIM_SERVER_H
 #define TESTS_SIM_SERVER_H
+#include "checkpoint/names.h"
 #include "ps/node.h"
 #include "ps/service/service.h"
 #include "tests/sim/job.h"
@@ -30,7 +31,7 @@ struct server {
     struct net_server_handler handler;
     struct watch *watch; /* checks of ps 0's decisions; NULL: this is not ps 0 */
     uint64_t last_generation;
-    uint64_t writes; /* generation of the checkpoint that the server is writing; 0: none */
+    struct checkpoint_id writes; /* checkpoint that the server is writing; generation 0: none */
 };
 
 extern const struct sim_ops sim_server_ops;

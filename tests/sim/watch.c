@@ -10,6 +10,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/lineage.h"
 #include "tests/sim/oracle_rows.h"
+#include "tests/sim/patches.h"
 #include "tests/sim/server.h"
 #include "tests/sim/tables.h"
 #include "tests/sim/worker.h"
@@ -368,11 +369,11 @@ enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
     struct server *s = sim_server(sim.running);
     if (s && !s->is_dying) {
         check_file(cp, from);
-        s->writes = cp->generation;
+        s->writes = (struct checkpoint_id){cp->generation, cp->step};
     }
     enum status st = __real_snapshot_file_write(cp, from, out);
     if (s)
-        s->writes = 0;
+        s->writes.generation = 0;
     return st;
 }
 
@@ -390,16 +391,17 @@ enum status __wrap_bucket_copy(struct shared_bucket *s, uint64_t version, const 
     if (!is_file)
         most = 1 + version % 3;
     enum status st = __real_bucket_copy(s, version, after, most, out);
-    if (!is_file || !server || server->is_dying || !server->writes)
+    if (!is_file || !server || server->is_dying || !server->writes.generation)
         return st;
     if (st == ST_NOT_FOUND)
         sim_fail("I7", "a checkpoint needs version %llu of a bucket, which is gone",
                  (unsigned long long)version);
     if (st == ST_OK) {
         const struct oracle_part part = {.version = (int64_t)version, .entries = out->entries};
-        oracle_rows_part(
-            (struct oracle_place){sim.running, server->writes, tables_chunk(&s->bucket->config)},
-            &part, "in a checkpoint");
+        int chunk = tables_chunk(&s->bucket->config);
+        oracle_rows_part((struct oracle_place){sim.running, server->writes.generation, chunk},
+                         &part, "in a checkpoint");
+        patches_note(server->writes, chunk, part.version, &out->entries);
     }
     return st;
 }
