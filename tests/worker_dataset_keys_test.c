@@ -1,6 +1,7 @@
-/* tests/worker_dataset_keys_test.c - keys from arrays of whole numbers in safetensors files, arrays
- * that are refused, and keys in fingerprints. */
+/* tests/worker_dataset_keys_test.c - keys from arrays of whole numbers in safetensors files and
+ * from columns of CSV files, arrays that are refused, and keys in fingerprints. */
 #include "base/log.h"
+#include "base/rng.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/data/dataset.h"
@@ -159,13 +160,63 @@ static void test_keys_change_fingerprint(void **state)
     assert_int_not_equal(plain, checksum(&k, NULL));
 }
 
+static struct dataset *open_csv(const char *text, enum status want)
+{
+    static const struct dataset_key_source source[] = {
+        {.input = "ids", .columns = "id", .listed_by = "the model", .are_numbers = true},
+        {.input = "fields"},
+    };
+    char csv[72];
+    snprintf(csv, sizeof csv, "%s/x.csv", dir);
+    const struct dataset_request r = {.dir = dir,
+                                      .part = "train",
+                                      .data = csv,
+                                      .keys = source,
+                                      .n_keys = 2,
+                                      .key_separator = '|'};
+    struct dataset *d = NULL;
+    FILE *f = fopen(csv, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    enum status st = CAPTURE(dataset_open(&r, &d));
+    remove(csv);
+    if (st != want)
+        fail_msg("%s; said: %s", status_name(st), capture_text);
+    return d;
+}
+
+/* The columns of a CSV file become inputs with one list each; split sets share them. */
+static void test_columns_of_csv_are_keys(void **state)
+{
+    static const uint32_t first[] = {0, 2, 2, 3};
+    static const uint64_t ids[] = {UINT64_MAX, 8, 9};
+    struct dataset *held, *d = open_csv("id,age,kind,label\n-1,2,a|b,0\n8,3,,1\n9,4,a,1\n", ST_OK);
+    assert_int_equal(d->keys->n, 2);
+    assert_memory_equal(d->keys->input[0].keys, ids, sizeof ids);
+    assert_null(d->keys->input[0].first);
+    assert_memory_equal(d->keys->input[1].first, first, sizeof first);
+    assert_true(d->keys->input[1].keys[0] == rng_text("kind=a", 6));
+    assert_string_equal(d->key_columns, "kind");
+    assert_int_equal(shape_elems(&d->sample), 1);
+    assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
+    dataset_destroy(d);
+    assert_memory_equal(held->keys->input[1].first, first, sizeof first);
+    dataset_destroy(held);
+    assert_null(open_csv("id,kind,label\n1,a,0\n", ST_UNSUPPORTED));
+    assert_non_null(strstr(capture_text, "a column of numbers must be left for the samples"));
+    assert_null(open_csv("id,age,label\n1,2,0\n", ST_CORRUPT));
+    assert_non_null(strstr(capture_text, "no column has only text"));
+}
+
 int main(void)
 {
     log_init("worker", 0, LOG_LEVEL_WARN);
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/x.safetensors", dir);
     int failed = RUN_TESTS(test_whole_numbers_are_keys, test_split_sets_have_keys,
-                           test_other_arrays_are_refused, test_keys_change_fingerprint);
+                           test_other_arrays_are_refused, test_keys_change_fingerprint,
+                           test_columns_of_csv_are_keys);
     remove(path);
     rmdir(dir);
     return failed;

@@ -102,6 +102,7 @@ static void close_files(struct source *s)
     for (int i = 0; i < DATASET_MAX_KEY_INPUTS; i++) {
         free(s->key_array[i].unpacked);
         free(s->own_keys[i]);
+        free(s->own_first[i]);
     }
     free(s->class_names);
     free(s->columns);
@@ -109,6 +110,7 @@ static void close_files(struct source *s)
     free(s->ignored_names);
     free(s->csv_roles);
     free(s->names);
+    free(s->key_columns);
     dataset_standard_free(&s->d.standard);
     free(s);
 }

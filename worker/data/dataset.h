@@ -52,6 +52,7 @@ struct dataset {
     const char *class_names; /* names from folders or CSV, as in data_words.h; NULL: none */
     const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; otherwise NULL */
     const char *columns;          /* CSV: list of the names of a sample's columns; otherwise NULL */
+    const char *key_columns;      /* CSV: columns of keys that were found; see data_csv.h */
     struct data_csv_scale scale;  /* CSV with `describe` set: the feature with the largest values */
     const char *names;            /* names of pictures to predict (data_images.h); otherwise NULL */
     enum progress_style progress; /* how a reader of all samples reports its progress */

@@ -267,6 +267,29 @@ static enum status open_cifar(struct source *s, const struct dataset_request *r,
     return ST_OK;
 }
 
+/* Moves the keys of a CSV file to the set. */
+static void take_csv_keys(struct source *s, struct data_csv *csv, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct data_csv_keys *k = &csv->keys[i];
+        s->keys.input[i] = (struct dataset_key_input){k->n_columns, k->keys, k->first};
+        s->own_keys[i] = k->keys;
+        s->own_first[i] = k->first;
+        if (k->columns)
+            s->key_columns = k->columns;
+    }
+}
+
+static enum status check_csv_features(const struct data_csv *csv, const char *path)
+{
+    if (csv->samples.dim[1] > 0)
+        return ST_OK;
+    LOG_E(
+        "%s: all its columns except labels and ignored ones have keys; a column of numbers must be left for the samples",
+        path);
+    return ST_UNSUPPORTED;
+}
+
 static enum status open_csv(struct source *s, const struct dataset_request *r,
                             const struct dataset_paths *p)
 {
@@ -276,6 +299,11 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
             r->part, p->data);
         return ST_INVALID;
     }
+    struct data_csv_key_input keys[DATASET_MAX_KEY_INPUTS];
+    CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
+    for (int i = 0; i < r->n_keys; i++)
+        keys[i] = (struct data_csv_key_input){r->keys[i].input, r->keys[i].columns,
+                                              r->keys[i].listed_by, r->keys[i].are_numbers};
     const struct data_csv_columns columns = {
         .label = r->label_column,
         .targets = r->target_columns,
@@ -291,6 +319,9 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .header = (enum data_csv_header)r->csv_header,
         .describe = r->describe,
         .warn = r->warn,
+        .keys = keys,
+        .n_keys = r->n_keys,
+        .key_separator = r->key_separator,
     };
     struct data_csv csv;
     enum status st =
@@ -305,7 +336,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     s->ignored_names = csv.ignored_names;
     s->csv_roles = csv.roles;
     s->d.scale = csv.scale;
-    return ST_OK;
+    take_csv_keys(s, &csv, r->n_keys);
+    return check_csv_features(&csv, p->data);
 }
 
 /* Returns the flags that apply to this set. --data_layout does not apply to an IDX file of two or
@@ -442,10 +474,10 @@ static enum status load_keys(struct source *s, const struct dataset_request *r)
     enum status st = ST_OK;
     const struct data_file *f = s->file[SAMPLES];
     CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
-    for (int i = 0; i < r->n_keys; i++) {
+    for (int i = 0; i < r->n_keys && !is_csv(f->path); i++) {
         if (!has_names(f) || is_pickled(f)) {
             LOG_E(
-                "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array: save samples and keys in one such file",
+                "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array and CSV files as columns: save samples and keys in one such file",
                 f->path, r->keys[i].input);
             TRY(ST_UNSUPPORTED);
         }
@@ -478,6 +510,7 @@ static enum status make_sets(struct source *s, const struct dataset_request *r,
     s->d.labels_path = source_labels_path(s);
     s->d.class_names = s->class_names;
     s->d.columns = s->columns;
+    s->d.key_columns = s->key_columns;
     s->d.label_names = s->label_names;
     s->d.ignored_names = s->ignored_names;
     s->d.csv_roles = s->csv_roles;

@@ -6,10 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An input of keys, and the array that has its keys in a file with named arrays. */
+/* An input of keys, and where a file has its keys. */
 struct dataset_key_source {
     const char *input; /* name of the model's input, for log lines */
-    const char *array;
+    const char *array; /* name of the array in a file with named arrays */
+    /* CSV: see struct data_csv_key_input */
+    const char *columns, *listed_by;
+    bool are_numbers;
 };
 
 struct dataset_request {
@@ -35,6 +38,7 @@ struct dataset_request {
     bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
     const struct dataset_key_source *keys; /* [n_keys] inputs of keys, in the model's order */
     int n_keys;                            /* at most DATASET_MAX_KEY_INPUTS; 0: none */
+    char key_separator; /* CSV: between the keys of a cell; 0: a cell has at most one key */
 };
 
 #endif
