@@ -1,12 +1,15 @@
 /* tests/fuzz_tables.c - libFuzzer target: any bytes as a server's file of a checkpoint with three
  * tables, one of which has pending keys. A bucket that is accepted has keys in order, of its own,
- * and at most as many as its bound; no pending key has a row. Files without checksums are read too,
- * so that changed bytes reach the checks. Corpus: tests/corpus/tables. */
+ * and at most as many as its bound; no pending key has a row. A patch between any two buckets of a
+ * table is refused, or leads from one to the other. Files without checksums are read too, so that
+ * changed bytes reach the checks. Corpus: tests/corpus/tables. */
 #include "checkpoint/restore_impl.h"
+#include "checkpoint/row_patch.h"
 #include "checkpoint/tables_file.h"
 #include "tests/fuzz.h"
 #include "tests/table_rig.h"
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,12 +34,78 @@ static struct chunks *make_chunks(void)
     return c;
 }
 
+/* Returns the index of the key in the bucket; -1: it has no such row. */
+static int64_t find(const struct checkpoint_bucket *b, uint64_t key)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (b->keys[i] == key)
+            return i;
+    return -1;
+}
+
+/* Checks a patch: its changed rows (`rows`) and its removed keys (`gone`), which lead from `a` to
+ * `b`. */
+static void check_patch(const struct checkpoint_bucket *a, const struct checkpoint_bucket *b,
+                        const struct checkpoint_bucket *gone, const struct checkpoint_bucket *rows,
+                        int dim)
+{
+    size_t bytes = (size_t)dim * sizeof *b->values;
+    int64_t n_same = 0;
+    for (int64_t i = 0; i < a->n; i++)
+        require((find(b, a->keys[i]) < 0) == (find(gone, a->keys[i]) >= 0));
+    for (int64_t i = 0; i < b->n; i++) {
+        int64_t at = find(rows, b->keys[i]), old = find(a, b->keys[i]);
+        n_same += at < 0;
+        if (at < 0)
+            require(old >= 0 && a->steps[old] == b->steps[i] &&
+                    b->steps[i] <= (uint64_t)a->version);
+        else
+            require(rows->steps[at] == b->steps[i] &&
+                    memcmp(rows->values + at * dim, b->values + i * dim, bytes) == 0);
+    }
+    require(rows->n + n_same == b->n && gone->n <= a->n);
+    for (int64_t i = 1; i < rows->n; i++)
+        require(rows->keys[i] > rows->keys[i - 1]);
+    for (int64_t i = 1; i < gone->n; i++)
+        require(gone->keys[i] > gone->keys[i - 1]);
+}
+
+/* Makes patches from one bucket to another one, as if they were the same bucket of two checkpoints,
+ * with each version of the first one; in each patch one more of its steps is altered. */
+static void patch(const struct checkpoint_restore *r, int table, int from, int to)
+{
+    int dim = r->m->chunks->tables[table].dim;
+    struct checkpoint_bucket a = {0}, b = {0}, gone = {0}, rows = {0};
+    if (!checkpoint_restore_holds_bucket(r, table, from) ||
+        !checkpoint_restore_holds_bucket(r, table, to) ||
+        checkpoint_restore_bucket_read(r, table, from, false, &a) != ST_OK ||
+        checkpoint_restore_bucket_read(r, table, to, true, &b) != ST_OK)
+        goto done;
+    for (int64_t version = 0; version <= b.version && version <= 8; version++) {
+        require(checkpoint_restore_bucket_read(r, table, from, false, &gone) == ST_OK);
+        require(checkpoint_restore_bucket_read(r, table, to, true, &rows) == ST_OK);
+        a.version = gone.version = version;
+        if (version < a.n)
+            a.steps[version] ^= 1;
+        memcpy(gone.steps, a.steps, (size_t)a.n * sizeof *a.steps);
+        if (row_patch_make(&gone, &rows, dim) == ST_OK)
+            check_patch(&a, &b, &gone, &rows, dim);
+        checkpoint_bucket_free(&gone);
+        checkpoint_bucket_free(&rows);
+    }
+done:
+    checkpoint_bucket_free(&a);
+    checkpoint_bucket_free(&b);
+}
+
 static void read_bucket(const struct checkpoint_restore *r, int table, int bucket)
 {
     const struct net_table *t = &r->m->chunks->tables[table];
     int slots = r->buckets[t->first_chunk - r->m->chunks->n_dense + bucket].slot_floats;
     struct checkpoint_bucket b;
     require(slots >= 0 && slots <= 2 * t->dim);
+    for (int other = 0; other < t->n_buckets; other++)
+        patch(r, table, other, bucket);
     if (checkpoint_restore_bucket(r, table, bucket, slots, &b) != ST_OK)
         return;
     require(b.n >= 0 && b.n_pending >= 0 && b.n + b.n_pending <= tables_share(t, t->max_rows));
