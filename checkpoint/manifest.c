@@ -510,6 +510,7 @@ enum status checkpoint_manifest_read(const char *path, struct checkpoint_manifes
         st = read_text(path, &text, &n, why);
     TRY(st);
     TRY(check_text(text, n, why));
+    m->crc32c = (uint32_t)strtoul(text + n - TAIL_BYTES + strlen(",\"crc32c\":\""), NULL, 16);
     st = json_text_load(text, n, &root);
     if (st == ST_CORRUPT)
         TRY(explain_corrupt(why, "does not parse as JSON"));

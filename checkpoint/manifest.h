@@ -65,6 +65,7 @@ struct checkpoint_manifest {
     char *trained_on;
     struct checkpoint_progress progress;
     struct checkpoint_lineage lineage; /* restores before this checkpoint */
+    uint32_t crc32c;                   /* checksum at the end of the manifest that was read */
 };
 
 /* Writes the digest of the job's parameters, optimizer, seed and mode: 64 hex digits and a 0. */

@@ -1,5 +1,6 @@
-/* ctl/main.c - weirctl: shows the state of a running job, and sends it commands. Each call is one
- * request to ps 0, over the port that workers use. If ps 0 cannot be reached, another server of
+/* ctl/main.c - weirctl: shows the state of a running job, and sends it commands. Each call, except
+ * export, is one request to ps 0, over the port that workers use. If ps 0 cannot be reached,
+ * another server of
  * --ps_hosts answers questions about the job with the data that it has. Exit codes: 0 done, 1
  * refused or failed (also for certificates), 2 usage, 138 try again (no server was reached in time,
  * or there is no job yet). */
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "ctl/add.h"
+#include "ctl/export.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include "ctl/tables.h"
@@ -32,6 +34,7 @@ enum {
 
 static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
+static const char *opt_folder = "", *opt_output = "", *opt_since = "";
 static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO, opt_quiet = 0;
 
 static struct security_config opt_security = {.role = ROLE_ADMIN};
@@ -44,6 +47,13 @@ static const struct flag flags[] = {
      "With checkpoint: wait until the checkpoint is complete, at most 10 minutes", NULL},
     {"watch", FLAG_INT, &opt_watch_s, 0, 86400, "S", NULL,
      "With status, members, servers, who-is-late, tables: print the answer again every S seconds (0: once)",
+     NULL},
+    {"checkpoint_dir", FLAG_STRING, &opt_folder, 0, 0, "DIR", NULL,
+     "With export: the folder of the job's checkpoints, as for ps; no server is asked", NULL},
+    {"output", FLAG_STRING, &opt_output, 0, 0, "FILE", NULL,
+     "With export: the safetensors file to write", NULL},
+    {"since", FLAG_STRING, &opt_since, 0, 0, "STEP", NULL,
+     "With export: write only what changed since the checkpoint of this step, or since the one with this id, such as 1.2-300",
      NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "Seconds to wait for an answer",
      NULL},
@@ -77,26 +87,32 @@ static const struct flag_foreign foreign[] = {
     AS_FLAG("drain", "drain INDEX"),
     AS_FLAG("stop", "stop"),
     AS_FLAG("add", "add worker"),
+    {"export", NULL,
+     "a command has no dashes; write weirctl --checkpoint_dir=DIR --output=FILE export"},
     {NULL, NULL, NULL},
 };
 static const struct flags_program program = {
     .name = "weirctl",
-    .doc = "Weir's control client: shows the state of a running job, and sends it commands.\v"
-           "Commands:\n"
-           "  status               the step, the pace, the workers, servers and checkpoints\n"
-           "  members              the workers\n"
-           "  servers              the parameter servers\n"
-           "  who-is-late          how long steps waited for each worker, the longest first\n"
-           "  tables               the sparse tables: rows, memory and keys of each server\n"
-           "  checkpoint           writes a checkpoint now; --wait: waits until it is complete\n"
-           "  remove-worker INDEX  removes that worker at one of the next steps\n"
-           "  drain INDEX          moves that server's parameters to others, then ends it\n"
-           "  stop                 ends the job at its present step: a last checkpoint is\n"
-           "                       written, then all workers and servers exit with 0\n"
-           "  add worker           prints the command line with which a worker joins the job\n"
-           "  add ps HOST:PORT     prints that of a server that is to listen there\n\n"
-           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 no server was reached (a job "
-           "that has ended has none), or there is no job yet.",
+    .doc =
+        "Weir's control client: shows the state of a running job, and sends it commands.\v"
+        "Commands:\n"
+        "  status               the step, the pace, the workers, servers and checkpoints\n"
+        "  members              the workers\n"
+        "  servers              the parameter servers\n"
+        "  who-is-late          how long steps waited for each worker, the longest first\n"
+        "  tables               the sparse tables: rows, memory and keys of each server\n"
+        "  checkpoint           writes a checkpoint now; --wait: waits until it is complete\n"
+        "  remove-worker INDEX  removes that worker at one of the next steps\n"
+        "  drain INDEX          moves that server's parameters to others, then ends it\n"
+        "  stop                 ends the job at its present step: a last checkpoint is\n"
+        "                       written, then all workers and servers exit with 0\n"
+        "  add worker           prints the command line with which a worker joins the job\n"
+        "  add ps HOST:PORT     prints that of a server that is to listen there\n"
+        "  export               writes the newest checkpoint of --checkpoint_dir to --output, for\n"
+        "                       programs that only read; --since: only what changed\n\n"
+        "Exit status: 0 done, 1 refused or failed, 2 usage, 3 export has no patch since that "
+        "step, 138 no server was reached (a job that has ended has none), or there is no job or "
+        "no newer checkpoint yet.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .words = "COMMAND",
@@ -356,6 +372,11 @@ static int run_drain(const struct hosts *ps, const char *operand)
     return run_change(ps, COMMAND_DRAIN_SERVER, "drain", operand);
 }
 
+static int run_export(const struct hosts *ps, const char *operand)
+{
+    return ctl_export_run(&(struct ctl_export){opt_folder, opt_output, opt_since, opt_json != 0});
+}
+
 static const struct command {
     const char *name;    /* words of the command line, one or two */
     const char *operand; /* name of the operand; NULL: the command has no operand */
@@ -372,6 +393,7 @@ static const struct command {
      run_remove_worker},
     {"drain", "INDEX", "the server's number, which 'weirctl servers' shows", run_drain},
     {"stop", NULL, NULL, run_stop},
+    {"export", NULL, NULL, run_export},
     {"add worker", NULL, NULL, run_add},
     {"add ps", "HOST:PORT", "the address at which the new server is to listen", run_add},
 };
@@ -440,15 +462,21 @@ int main(int argc, char **argv)
     if (opt_quiet && opt_log_level < LOG_LEVEL_WARN)
         opt_log_level = LOG_LEVEL_WARN;
     log_init("weirctl", -1, (enum log_level)opt_log_level);
+    const char *const *words = flags_words(&n_words);
+    bool is_export = n_words > 0 && strcmp(words[0], "export") == 0;
     if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;
-    bool has_room = descriptors_reserve(NET_GRPC_DESCRIPTORS + 1) == ST_OK;
-    if (!has_room || security_start(&opt_security) != ST_OK) {
+    bool has_room = is_export || descriptors_reserve(NET_GRPC_DESCRIPTORS + 1) == ST_OK;
+    if (!has_room || (!is_export && security_start(&opt_security) != ST_OK)) {
         hosts_free(&ps);
         return has_room ? EXIT_USAGE : EXIT_RETRY;
     }
-    const char *const *words = flags_words(&n_words);
-    if (ps.n == 0)
+    bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since[0];
+    if (is_export && ps.n > 0)
+        LOG_E("export asks no server; remove --ps_hosts");
+    else if (!is_export && has_export_flag)
+        LOG_E("--checkpoint_dir, --output and --since are only for the command export");
+    else if (!is_export && ps.n == 0)
         LOG_E("--ps_hosts is missing; write the address of ps 0, as in --ps_hosts=localhost:2221");
     else
         exit_code = run_words(&ps, words, n_words);

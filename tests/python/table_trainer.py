@@ -1,6 +1,6 @@
 """A member of a job with a table, and a plain program that computes the same rows alone.
 
-    table_trainer.py [--SETTING=VALUE ...] [[STEP=]GATE ...]
+    table_trainer.py [--SETTING=VALUE ...] [table.SETTING=NUMBER ...] [[STEP=]GATE ...]
 
 Each sample has three words of a small vocabulary; a step moves the rows of its words towards values
 that depend on the sample. The program prints each step, and at the end a digest of all rows. When
@@ -138,9 +138,11 @@ def train(m, settings, gates):
 
 
 def main():
-    settings, gates = weir.flags()
-    gates = [gate.rpartition("=") for gate in gates]
+    settings, words_given = weir.flags()
+    gates = [w.rpartition("=") for w in words_given if not w.startswith("table.")]
     own = {"buckets": BUCKETS, "step_rows": 64}
+    own.update((name, int(value)) for name, value in
+               (word[6:].split("=") for word in words_given if word.startswith("table.")))
     with weir.Member(train_steps=STEPS, batch_size=BATCH, seed=SEED, **settings) as m:
         train(m, own, {int(step or GATED): path for step, _, path in gates})
 

@@ -285,7 +285,7 @@ class Errors(Weirctl):
         for words, text in ((["--json"], "a command is missing: status, members, "),
                             (["frobnicate"], "'frobnicate' is not a command; the commands are "
                              "status, members, servers, who-is-late, tables, checkpoint, "
-                             "remove-worker INDEX, drain INDEX, stop, add worker, add ps "
+                             "remove-worker INDEX, drain INDEX, stop, export, add worker, add ps "
                              "HOST:PORT"),
                             (["status", "now"], "status needs no operand; remove 'now'"),
                             (["stop", "0", "1"], "stop needs no operand; remove '0'"),

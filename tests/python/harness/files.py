@@ -66,7 +66,8 @@ def change_metadata(path, to, change):
 
 
 def read_safetensors(path):
-    """Returns {name: (shape, floats as array.array)} of a file with float32 tensors."""
+    """Returns {name: (shape, array.array)} of a file with tensors of float32 or 64-bit integers,
+    which are unsigned here."""
     with open(path, "rb") as f:
         (n,) = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(n))
@@ -75,10 +76,10 @@ def read_safetensors(path):
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if entry["dtype"] != "F32":
+        if entry["dtype"] not in ("F32", "I64"):
             raise Failure("%s: %s has dtype %s" % (path, name, entry["dtype"]))
         begin, end = entry["data_offsets"]
-        values = array.array("f")
+        values = array.array("f" if entry["dtype"] == "F32" else "Q")
         values.frombytes(body[begin:end])
         tensors[name] = (entry["shape"], values)
     return tensors

@@ -1,0 +1,215 @@
+#!/usr/bin/python3
+"""weirctl export: full exports and patches of the checkpoints of a job with a sparse table. A full
+export and the patch to a later checkpoint equal the full export of that checkpoint in every bit.
+After a restore of an older checkpoint, an abandoned one is no base."""
+# label: cluster
+import json
+import os
+import shutil
+import unittest
+
+import harness
+
+harness.use_package()
+import ckpt_folder  # noqa: E402
+import table_job  # noqa: E402
+
+REBASE = 3
+
+
+def apply(full, patch):
+    """Returns the tensors and the metadata of a full export, to which a patch was applied."""
+    tensors, metadata = full
+    changes, after = patch
+    if (after["since_id"], after["since_manifest_crc32c"]) != \
+            (metadata["id"], metadata["manifest_crc32c"]):
+        raise AssertionError("the patch does not begin at this export")
+    out = {name: value for name, value in changes.items() if " [" not in name}
+    for name in changes:
+        if " removed [" not in name:
+            continue
+        at = {kind: name.replace(" removed [", " %s [" % kind)
+              for kind in ("keys", "steps", "rows")}
+        rows = {}
+        for source in (tensors, changes):
+            keys, steps, (shape, values) = source[at["keys"]][1], source[at["steps"]][1], \
+                source[at["rows"]]
+            for key in changes[name][1] if source is changes else ():
+                rows.pop(key)
+            for i, key in enumerate(keys):
+                rows[key] = steps[i], values[i * shape[1]:(i + 1) * shape[1]].tobytes()
+        out[at["keys"]] = list(sorted(rows))
+        out[at["steps"]] = [rows[key][0] for key in sorted(rows)]
+        out[at["rows"]] = b"".join(rows[key][1] for key in sorted(rows))
+    return out
+
+
+def plain(full):
+    """Returns the tensors of a full export in the form of apply()."""
+    out = {}
+    for name, (shape, values) in full[0].items():
+        rows = " rows [" in name
+        out[name] = values.tobytes() if rows else list(values) if " [" in name else (shape, values)
+    return out
+
+
+def damage_keys(path):
+    """Changes a byte of the first key in the file."""
+    content = bytearray(harness.read_bytes(path))
+    n = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:8 + n])
+    places = [e["data_offsets"][0] for name, e in header.items()
+              if " keys [" in name and e["shape"][0]]
+    content[8 + n + min(places)] ^= 1
+    harness.write_file(path, bytes(content))
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
+class Export(table_job.TableJob):
+    def setUp(self):
+        super().setUp()
+        self.flags.append("--keep_checkpoint_max=0")
+        self.n_exports = 0
+
+    def weirctl(self, *words, folder=None):
+        folder = ["--checkpoint_dir=" + (folder or self.folder)]
+        return self.start("weirctl", [harness.program("weirctl"), *folder, *words, "export"])
+
+    def export(self, *words, folder=None):
+        """Returns the tensors and the metadata of an export."""
+        self.n_exports += 1
+        path = self.path("export-%d" % self.n_exports)
+        found = self.weirctl("--output=" + path, "--json", *words, folder=folder)
+        found.wait(60, 0)
+        report = json.loads(found.output()[found.output().index("{"):])
+        metadata = harness.safetensors_metadata(path)
+        self.assertEqual((report["id"], report["output"]), (metadata["id"], path))
+        self.assertEqual(report["rows"], int(metadata["count words"]))
+        self.assertEqual(report.get("since_id"), metadata.get("since_id"))
+        return harness.read_safetensors(path), metadata
+
+    def await_checkpoints(self, n):
+        harness.until(lambda: len(ckpt_folder.steps(self.folder)) >= n, "a checkpoint", 60)
+
+    def until(self, step):
+        """Returns a copy of the checkpoints up to this step."""
+        folder = self.new_folder("until-%d" % step)
+        for name in os.listdir(self.folder):
+            if not name.startswith("weir-"):
+                shutil.copy(os.path.join(self.folder, name), folder)
+        for found, _, _, path in ckpt_folder.find(self.folder):
+            if found <= step:
+                os.link(path, os.path.join(folder, os.path.basename(path)))
+        return folder
+
+    def check_all_pairs(self):
+        """Compares, for each two checkpoints, the patch with the full exports. Returns the number
+        of removed keys in all patches."""
+        steps, n_removed = ckpt_folder.steps(self.folder), 0
+        full = {b: self.export(folder=self.until(b)) for b in steps}
+        for b in steps:
+            for a in [s for s in steps if s < b]:
+                patch = self.export("--since=%d" % a, folder=self.path("until-%d" % b))
+                self.assertEqual(int(full[b][1]["step"]), b)
+                self.assertEqual(apply(full[a], patch), plain(full[b]))
+                n_removed += sum(len(v[1]) for n, v in patch[0].items() if " removed [" in n)
+        return n_removed
+
+    def test_patches_lead_from_each_checkpoint_to_each_later_one(self):
+        """A third server joins in the middle of the job, and rows that were idle for 6 steps are
+        evicted."""
+        self.settings = ["table.evict_after=6", "table.admit_after=2"]
+        self.start_servers(2)
+        self.start_members(2, 14, 26)
+        self.await_gate(14)
+        self.await_checkpoints(1)
+        self.servers["join"] = self.join_server()
+        self.servers[0].wait_line(r"joins at step \d+: .* move to it")
+        self.open_gate(14)
+        self.await_gate(26)
+        self.await_checkpoints(2)
+        self.open_gate(26)
+        self.wait_all([*self.members.values(), *self.servers.values()])
+        self.assertGreater(len(ckpt_folder.steps(self.folder)), 2)
+        self.assertGreater(self.check_all_pairs(), 0)
+
+    def test_patches_in_async(self):
+        """In async each bucket has its own version."""
+        self.settings = ["--sync_mode=async", "table.evict_after=9"]
+        self.start_servers(2)
+        self.start_members(2)
+        self.wait_all([*self.members.values(), *self.servers.values()])
+        self.check_all_pairs()
+
+    def train_and_kill(self, *gates):
+        """Starts all programs, waits for one more checkpoint at each gate, and kills all programs
+        at the last gate. Returns the ids of all checkpoints."""
+        n = len(ckpt_folder.steps(self.folder))
+        self.start_servers(2)
+        self.start_members(2, *gates)
+        for gate in gates:
+            self.await_gate(gate)
+            n += 1
+            self.await_checkpoints(n)
+            if gate != gates[-1]:
+                self.open_gate(gate)
+        self.kill(*self.members.values(), *self.servers.values())
+        return ["%d.%d-%d" % (*term, step)
+                for step, what, term, _ in ckpt_folder.find(self.folder) if what == ".json"]
+
+    def test_abandoned_checkpoint_is_no_base(self):
+        """All processes are killed, and the job resumes from an older checkpoint by --restore; then
+        they are killed once more, and the job resumes from the newest one."""
+        old = self.train_and_kill(14, 24)
+        self.assertEqual(self.export()[1]["id"], old[-1])
+        self.flags.append("--restore=%s/weir-%s.json" % (self.folder, old[0]))
+        new = self.train_and_kill(24, 34)[len(old):]
+        self.assertGreater(len(new), 1)
+        for _ in range(2):
+            self.refuse(REBASE, "training went back to an older checkpoint afterwards; begin again "
+                        "with a full export", "--output=" + self.path("no"), "--since=" + old[-1])
+            self.assertFalse(os.path.exists(self.path("no")))
+            for since in (old[0], new[0]):
+                self.assertEqual(self.export("--since=" + since)[1]["since_id"], since)
+            if self.flags[-1].startswith("--restore"):
+                self.flags.pop()
+                self.start_servers(2)
+                self.start_members(2)
+                self.finish()
+
+    def refuse(self, code, pattern, *words, **kwargs):
+        self.weirctl(*words, **kwargs).ends(code, pattern)
+
+    def test_bad_folders_and_flags_refused(self):
+        out = "--output=" + self.path("out")
+        self.refuse(1, "no-folder: No such file or directory", out, folder=self.path("no-folder"))
+        self.refuse(138, "has no checkpoint yet", out, folder=self.new_folder("empty"))
+        self.start_servers(2)
+        self.start_members(2, 14, 26)
+        for n, gate in enumerate((14, 26), 1):
+            self.await_gate(gate)
+            self.await_checkpoints(n)
+            self.open_gate(gate)
+        self.finish()
+        first, before, newest = [ckpt_folder.steps(self.folder)[i] for i in (0, -2, -1)]
+        self.refuse(2, "--output is missing")
+        self.refuse(2, "--since=1.2 is neither a step nor the id", out, "--since=1.2")
+        self.refuse(2, "--since=-3 is neither a step nor the id", out, "--since=-3")
+        self.refuse(2, "export asks no server; remove --ps_hosts", out,
+                    "--ps_hosts=" + self.hosts[0])
+        self.refuse(2, "output", "--output=" + self.folder)
+        self.refuse(REBASE, "has no such checkpoint any more", out, "--since=3")
+        self.refuse(REBASE, "has no such checkpoint any more", out, "--since=9.9-8")
+        self.refuse(138, "is the newest checkpoint; try again", out, "--since=%d" % newest)
+        self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + self.hosts[0], out,
+                               "status"]).ends(2, "are only for the command export")
+        self.assertLess(first, before)
+        damage_keys(ckpt_folder.path(self.folder, first, "-0-of-2.safetensors"))
+        self.export("--since=%d" % before)
+        self.refuse(REBASE, "does not match its checksum", out, "--since=%d" % first)
+        damage_keys(ckpt_folder.path(self.folder, newest, "-0-of-2.safetensors"))
+        self.refuse(1, "does not match its checksum", out)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
+harness.main(__name__)
