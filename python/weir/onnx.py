@@ -24,7 +24,7 @@ LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid"
           "mean_squared_error": "Identity"}
 NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # name of a layer or of a model
 # The keys of a model, of any layer, and of each type of layer in the worker's model files.
-MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
+MODEL_KEYS, COMMON = "name comment input inputs classes layers", "type name comment device after"
 KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
         "dense": "input units init bias bias_init", "relu": "input", "sigmoid": "input",
@@ -153,6 +153,22 @@ class Layer:
         return found
 
 
+def _dense_input(path: str, root: dict[str, Any]) -> str:
+    """Returns the name of the dense input. Moves its shape to root["input"]."""
+    if "inputs" not in root:
+        return "image"
+    inputs = root["inputs"]
+    if "input" in root or not isinstance(inputs, dict) or len(inputs) != 1:
+        raise Invalid("%s: \"inputs\" must be an object with one input, without \"input\"" % path)
+    (name, keys), = inputs.items()
+    what = "%s: input '%s'" % (path, name)
+    if not isinstance(keys, dict) or keys.get("type") != "dense":
+        raise Unsupported("%s: only inputs of the type dense are converted" % what)
+    _check_keys(what, keys, "type comment shape")
+    root["input"] = keys.get("shape")
+    return _check_name(what, name)
+
+
 def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
     with open(path, encoding="utf-8") as f:
         try:
@@ -163,20 +179,24 @@ def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
         raise Invalid("%s: not a model file: it has no list \"layers\"" % path)
     _check_keys(path, root, MODEL_KEYS)
     _check_name(path, root.get("name", "model"))
-    count: dict[str, int] = {}
+    dense, count = _dense_input(path, root), dict[str, int]()
     layers: list[Layer] = []
     for number, keys in enumerate(root["layers"], 1):
-        layers.append(Layer(keys, number, count, layers[-1].name if layers else "image"))
+        layers.append(Layer(keys, number, count, layers[-1].name if layers else dense))
     if not layers or layers[-1].type not in LOSSES:
         raise Invalid("%s: the last layer is no loss" % path)
-    _check_names(path, layers)
+    _check_names(path, layers, dense)
+    for l in layers:
+        if l.name == "image":
+            raise Unsupported("%s: %s: the input has this name in an ONNX file" % (path, l.what))
+        l.inputs = ["image" if name == dense else name for name in l.inputs]
     return root, _in_order(path, layers)
 
 
-def _check_names(path: str, layers: list[Layer]) -> None:
+def _check_names(path: str, layers: list[Layer], dense: str) -> None:
     """Checks that no two layers have the same name, and that a layer reads the output of each layer
     but the last."""
-    names = {"image"}
+    names = {dense}
     read = {name for l in layers for name in l.inputs}
     for l in layers:
         if l.name in names:

@@ -159,6 +159,21 @@ class Onnx(harness.Test):
                                   "--standardize")
             self.compare("mlp", export, data, rows.reshape(-1, 1, 1, 4), *options)
 
+    def test_named_input_predicts_the_same(self):
+        rng = numpy.random.default_rng(6)
+        data, model = self.new_folder("named"), self.path("named.json")
+        root = harness.read_json(os.path.join(harness.MODELS, "mlp.json"))
+        del root["input"]
+        root["inputs"] = {"numbers": {"type": "dense", "shape": "auto"}}
+        root["layers"][0]["input"] = "numbers"
+        harness.write_file(model, json.dumps(root))
+        for part, n in (("train", 64), ("test", 30)):
+            rows = 9 * rng.random((n, 4), dtype="f4")
+            numpy.save(os.path.join(data, part + "-images.npy"), rows)
+            numpy.save(os.path.join(data, part + "-labels.npy"), numpy.arange(n) % 3)
+        export = self.trained(model, data, "--export=" + self.path("w.safetensors"))
+        self.compare(model, export, data, rows.reshape(-1, 1, 1, 4))
+
     def test_networks_of_pytorch_predict_the_same(self):
         """The networks contain residual additions, layer norms, and an embedding, whose input is
         whole numbers."""
@@ -260,6 +275,7 @@ class Errors(harness.Test):
                     ('{"type": "mean_squared_error"}', "must be the last layer"),
                     ('{"type": "layer_norm", "epsilon": []}', '"epsilon" must be a number'))),
                 ('{"clases": 3, "layers": []}', 'unknown key "clases"'),
+                ('{"inputs": {}, "layers": []}', "an object with one input, without"),
                 ('{"name": [], "layers": []}', '"name" must be')):
             write(good)
             harness.write_file(model, text if '"input": [' in text else text.replace(

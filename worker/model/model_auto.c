@@ -1,7 +1,8 @@
 /* worker/model/model_auto.c - resolves the values that a model does not set because they depend on
- * the data: "input": "auto", "classes": "auto" and, in a dense layer, "units": "classes". Numbers
- * replace these values in jansson's tree before the tree is read. The tree is then written as a new
- * text. Every worker that reads this text has the same parameters, even if its own data differ. */
+ * the data: "input": "auto", "shape": "auto" of an input, "classes": "auto" and, in a dense layer,
+ * "units": "classes". Numbers replace these values in jansson's tree before the tree is read. The
+ * tree is then written as a new text. Every worker that reads this text has the same parameters,
+ * even if its own data differ. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdlib.h>
@@ -21,14 +22,18 @@ static bool set_number(json_t *obj, const char *key, int64_t value)
     return json_object_set_new(obj, key, json_integer(value)) == 0;
 }
 
-static bool set_input(json_t *root, const struct shape *s)
+/* Sets `key` of obj to a list of the shape's extents if it is "auto". */
+static bool set_shape(json_t *obj, const char *key, const struct shape *s, int *changed)
 {
+    if (!has_word(obj, key, "auto"))
+        return true;
+    *changed = 1;
     json_t *list = json_array();
     int good = list != NULL;
     for (int i = 0; good && i < 3; i++)
         good = json_array_append_new(list, json_integer(s->dim[i])) == 0;
     if (good)
-        return json_object_set_new(root, "input", list) == 0;
+        return json_object_set_new(obj, key, list) == 0;
     json_decref(list);
     return false;
 }
@@ -56,10 +61,13 @@ enum status model_auto_resolve(json_t *root, const struct model_data *data, stru
 {
     int changed = 0, good = 1, by_data = has_word(root, "classes", "auto"), head = -1;
     const struct model_data *d = data ? data : &without_data;
+    const char *name;
+    json_t *input;
     *text = NULL;
-    if (has_word(root, "input", "auto")) {
-        good &= set_input(root, &d->sample);
-        changed = 1;
+    good &= set_shape(root, "input", &d->sample, &changed);
+    json_object_foreach(json_object_get(root, "inputs"), name, input)
+    {
+        good &= set_shape(input, "shape", &d->sample, &changed);
     }
     if (by_data) {
         good &= set_number(root, "classes", d->classes > 2 || d->has_targets ? d->classes : 2);

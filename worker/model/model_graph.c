@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char image[] = "image"; /* name of the model's input as a layer's input */
-
-static bool is_name(const char *s, size_t bytes)
+bool model_graph_is_name(const char *s)
 {
     size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
-    return n > 0 && n < bytes && s[n] == 0;
+    return n > 0 && n < 64 && s[n] == 0;
 }
 
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64])
@@ -21,7 +19,7 @@ enum status model_graph_name(const struct model_reader *r, const char *fallback,
     char shown[80];
     enum status st;
     TRY(model_json_string(r, "name", fallback, &name));
-    if (!is_name(name, 64))
+    if (!model_graph_is_name(name))
         return model_json_fail(
             r, "name", "\"name\" is \"%s\", but must be 1 to 63 letters, digits, '_', '.' or '-'",
             model_json_printable(shown, sizeof shown, name));
@@ -50,9 +48,9 @@ static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
     node->type = type;
     snprintf(fallback, sizeof fallback, "%s%d", type, ++count[node->kind]);
     TRY(model_graph_name(r, fallback, node->name));
-    if (strcmp(node->name, image) == 0)
-        return model_json_fail(r, "name",
-                               "\"image\" is the name of the model's input; choose another name");
+    if (strcmp(node->name, r->dense) == 0)
+        return model_json_fail(
+            r, "name", "\"%s\" is the name of the model's input; choose another name", r->dense);
     for (int i = 0; i < r->layer; i++) {
         if (strcmp(r->nodes[i].name, node->name) == 0)
             return model_json_fail(r, "name", "layer %d in line %d has this name already", i + 1,
@@ -69,7 +67,7 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
     size_t bytes = 64 * ((size_t)r->n_nodes + 1), used;
     char *known = malloc(bytes);
     if (known) {
-        used = (size_t)snprintf(known, bytes, "%s", image);
+        used = (size_t)snprintf(known, bytes, "%s", r->dense);
         for (int i = 0; i < r->n_nodes; i++)
             used += (size_t)snprintf(known + used, bytes - used, " %s", r->nodes[i].name);
         model_json_suggest(name, known, hint, sizeof hint);
@@ -77,14 +75,14 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
     free(known);
     return model_json_fail(
         r, key,
-        "\"%s\": there is no layer \"%s\"%s (a layer is named by its \"name\", or by type and number such as \"relu1\"; the model's input is \"image\")",
-        key, model_json_printable(shown, sizeof shown, name), hint);
+        "\"%s\": there is no layer \"%s\"%s (a layer is named by its \"name\", or by type and number such as \"relu1\"; the model's input is \"%s\")",
+        key, model_json_printable(shown, sizeof shown, name), hint, r->dense);
 }
 
 static enum status find_layer(const struct model_reader *r, const char *key, const char *name,
                               int *out)
 {
-    if (strcmp(name, image) == 0) {
+    if (strcmp(name, r->dense) == 0) {
         *out = LAYER_INPUT_IMAGE;
         return ST_OK;
     }
@@ -128,7 +126,7 @@ static enum status read_edges(struct model_reader *r)
     if (node->kind == LAYER_ADD || node->kind == LAYER_CONCAT) {
         TRY(read_names(r, "inputs", inputs_bounds, node->input, &node->n_inputs));
     } else {
-        TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : image,
+        TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : r->dense,
                               &name));
         TRY(find_layer(r, "input", name, &node->input[0]));
         node->n_inputs = 1;

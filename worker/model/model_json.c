@@ -110,6 +110,9 @@ int model_json_line(const struct model_reader *r, int layer, const char *key)
         if (!enter_member(&c, "layers", &line) || !enter_element(&c, layer))
             return line;
         line = c.line;
+    } else if (r->input) {
+        if (!enter_member(&c, "inputs", &line) || !enter_member(&c, r->input, &line))
+            return line;
     }
     if (key)
         enter_member(&c, key, &line);
@@ -139,6 +142,8 @@ enum status model_json_fail(const struct model_reader *r, const char *key, const
                  *node->name ? " '" : "", node->name, *node->name ? "'" : "",
                  node->type ? " (" : "", node->type ? node->type : "", node->type ? ")" : "");
     }
+    if (r->layer < 0 && r->input)
+        snprintf(where, sizeof where, ", input '%s'", r->input);
     if (r->within)
         snprintf(inside, sizeof inside, "\"%s\": ", r->within);
     LOG_E("model %s, line %d%s: %s%s", r->label, line, where, inside, what);

@@ -7,30 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status read_input(const struct model_reader *r, struct shape *out)
-{
-    const json_t *v = json_object_get(r->obj, "input");
-    *out = (struct shape){3, {0}};
-    if (!v)
-        return model_json_fail(r, NULL, "the key \"input\" is missing");
-    int good = json_is_array(v) && json_array_size(v) == 3;
-    for (size_t i = 0; good && i < 3; i++) {
-        const json_t *dim = json_array_get(v, i);
-        good = json_is_integer(dim) && json_integer_value(dim) >= 1 &&
-               json_integer_value(dim) <= MODEL_MAX_DIM;
-        out->dim[i] = json_integer_value(dim);
-    }
-    if (!good)
-        return model_json_fail(
-            r, "input",
-            "\"input\" must be [channels, height, width], three whole numbers from 1 to %d, or \"auto\"",
-            MODEL_MAX_DIM);
-    int64_t n = shape_elems(out);
-    if (n < 0 || n > MODEL_MAX_OUTPUT)
-        return model_json_fail(r, "input", "\"input\" is larger than 2^28 values");
-    return ST_OK;
-}
-
 static enum status allocate_memory(struct model_reader *r, size_t n_layers)
 {
     struct model *m = r->m;
@@ -126,9 +102,9 @@ static enum status read_root(struct model_reader *r)
     if (!json_is_object(r->obj))
         return model_json_fail(
             r, NULL, "the file must hold one object with \"input\", \"classes\" and \"layers\"");
-    TRY(model_json_check_keys(r, "a model", "name comment input classes layers"));
+    TRY(model_json_check_keys(r, "a model", "name comment input inputs classes layers"));
     TRY(model_graph_name(r, "model", r->m->name));
-    TRY(read_input(r, &r->m->input));
+    TRY(model_inputs_read(r));
     TRY(model_json_int(r, "classes", bounds, NULL, &classes));
     r->m->classes = (int)classes;
     TRY(read_layers(r));

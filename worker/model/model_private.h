@@ -54,6 +54,8 @@ struct model_reader {
     int hidden_units;
     json_t *obj;        /* the object being read: the root, a layer, or an initialiser */
     const char *within; /* key of obj if it is an initialiser; otherwise NULL */
+    const char *input;  /* name in "inputs" of the input being read; NULL: none */
+    const char *dense;  /* name by which layers read the dense input; NULL: none yet */
     int layer;          /* position in the file of the current layer; -1: the top level */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
@@ -67,8 +69,8 @@ struct model_reader {
  * ST_INVALID. */
 enum status model_json_fail(const struct model_reader *r, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the line of `key` in layers[layer] (layer < 0: in the top level). key NULL: the line of
- * the layer itself. Returns 1 if the line is unknown. */
+/* Returns the line of `key` in layers[layer] (layer < 0: in the top level, or in the input
+ * r->input). key NULL: the line of the layer itself. Returns 1 if the line is unknown. */
 int model_json_line(const struct model_reader *r, int layer, const char *key);
 /* Copies s, cut to fit, and replaces characters that are not printable ASCII by '?'. Returns
  * dst. */
@@ -105,12 +107,16 @@ enum status model_auto_resolve(json_t *root, const struct model_data *data, stru
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
                             struct model_init *out);
 
+/* Reads "input" or "inputs" of r->obj, the root (model_inputs.c). */
+enum status model_inputs_read(struct model_reader *r);
+
 /* Fills r->nodes from the list of layers (model_graph.c): names, types, keys, inputs; then sorts
  * them in the order of execution. */
 enum status model_graph_read(struct model_reader *r, const json_t *layers);
 enum status model_graph_sort(struct model_reader *r);
 /* Reads a name: 1 to 63 letters, digits, '_', '.', '-'. */
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
+bool model_graph_is_name(const char *s);
 
 /* Reads the layer r->obj into l and adds its parameters (model_layers.c). The caller has already
  * set the layer's name and inputs, and read the layers that are its inputs. */
