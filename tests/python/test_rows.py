@@ -1,0 +1,175 @@
+#!/usr/bin/python3
+"""weir.rows: a full export and patches lead to the rows of later full exports in every bit. Patches
+in another order, of another job, twice, or damaged ones are refused. A key without a row has the
+bits of the servers."""
+# label: cluster
+import array
+import itertools
+import json
+import random
+import struct
+import unittest
+
+import harness
+
+harness.use_package()
+import weir  # noqa: E402
+from weir import rows as weir_rows  # noqa: E402
+
+DIM, BUCKETS, SEED = 3, 4, 5
+KEYS = [0, 2**64 - 1, 2**63] + [i * (2**64 // 97) for i in range(1, 40)]
+TABLES = [{"name": "words", "dim": DIM, "buckets": BUCKETS, "init": "normal", "init_scale": 0.5}]
+
+
+def bucket_of(key):
+    return weir_rows._mix(key) % BUCKETS
+
+
+def write(path, step, tables, since=None, about=(), removed=()):
+    """Writes an export. tables: {key: (step, row)} of `words`; a patch has changed rows only.
+    since: step of the patch's base."""
+    about = {"format": "weir tables", "step": str(step), "id": "1.1-%d" % step,
+             "manifest_crc32c": "%08x" % step, "seed": str(SEED), "tables": json.dumps(TABLES),
+             "count words": str(len(tables)), **dict(about)}
+    if since is not None:
+        about = {"since_id": "1.1-%d" % since, "since_manifest_crc32c": "%08x" % since, **about}
+    parts = [("bias", "F32", [2], struct.pack("2f", step, 1))]
+    for i in range(BUCKETS):
+        mine = sorted(key for key in tables if bucket_of(key) == i)
+        gone = sorted(key for key in removed if bucket_of(key) == i)
+        parts += [
+            ("words keys [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", mine)),
+            ("words steps [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", [
+                tables[key][0] for key in mine])),
+            ("words rows [%d/%d]" % (i, BUCKETS), "F32", [len(mine), DIM], array.array("f", [
+                x for key in mine for x in tables[key][1]]))]
+        if since is not None:
+            parts.append(("words removed [%d/%d]" % (i, BUCKETS), "I64", [len(gone)],
+                          array.array("Q", gone)))
+    header, content = {"__metadata__": about}, b""
+    for name, dtype, shape, values in parts:
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(content), len(content) + len(bytes(values))]}
+        content += bytes(values)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    harness.write_file(path, struct.pack("<Q", len(text)) + text + content)
+    return path
+
+
+class Patches(harness.Test):
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(4)
+        self.states, self.patches = [{}], []
+        for step in range(1, 6):
+            before, after = self.states[-1], dict(self.states[-1])
+            for key in rng.sample(KEYS, 12):
+                after[key] = (step, [rng.uniform(-1, 1) for _ in range(DIM)])
+            for key in rng.sample(sorted(after), 5):
+                del after[key]
+            self.states.append(after)
+            self.patches.append(self.patch(step, before))
+        self.full = [write(self.path("full%d" % i), i, s) for i, s in enumerate(self.states)]
+
+    def patch(self, step, before, name="patch", **about):
+        after = self.states[step]
+        changed = {k: v for k, v in after.items() if v[0] == step}
+        return write(self.path("%s%d" % (name, step)), step, changed, step - 1, {
+            "count words": str(len(after)), **about}, before.keys() - after.keys())
+
+    def same(self, rows, step):
+        """Compares rows with the full export of a step, and with the rows that it was made of."""
+        want, state = weir.rows.read(self.full[step]), self.states[step]
+        keys = array.array("Q", KEYS)
+        for a, b in zip(rows.lookup("words", keys), want.lookup("words", keys)):
+            self.assertEqual(a.tobytes(), b.tobytes())
+        found, steps = rows.lookup("words", keys)
+        for key, row, last in zip(KEYS, found.tolist(), steps):
+            if key in state:
+                self.assertEqual((last, array.array("f", row)),
+                                 (state[key][0], array.array("f", state[key][1])))
+            self.assertEqual(last > 0, key in state)
+        self.assertEqual(sorted(rows.keys("words")), sorted(state))
+        self.assertEqual((rows.count("words"), rows.step, rows.id),
+                         (len(state), step, "1.1-%d" % step))
+        self.assertEqual(rows.tensors["bias"].tolist(), [step, 1])
+
+    def test_patches_lead_to_the_full_exports(self):
+        for first in range(5):
+            rows = weir.rows.read(self.full[first])
+            self.same(rows, first)
+            for step in range(first + 1, 6):
+                before, rows = rows, rows.apply(self.patches[step - 1])
+                self.same(rows, step)
+                self.same(before, step - 1)  # apply() has not changed it
+
+    def test_patches_that_do_not_continue_are_refused(self):
+        rows = weir.rows.read(self.full[2])
+        for at, path in enumerate(self.patches):
+            if at != 2:
+                with self.assertRaisesRegex(weir.rows.Rebase, "continues 1.1-%d .*these rows are "
+                                            "of 1.1-2 .*begin again with a full export" % at):
+                    rows.apply(path)
+        after = rows.apply(self.patches[2])
+        with self.assertRaises(weir.rows.Rebase):
+            after.apply(self.patches[2])  # twice
+        before = self.states[2]
+        other = self.patch(3, before, "other", since_manifest_crc32c="0000beef")
+        with self.assertRaisesRegex(weir.rows.Rebase, "0000beef"):
+            rows.apply(other)
+        with self.assertRaises(weir.rows.Rebase):
+            rows.apply(self.patch(3, before, "seed", seed="6"))
+        with self.assertRaisesRegex(weir.rows.Rebase, "is a full export"):
+            rows.apply(self.full[3])
+        self.same(rows, 2)
+
+    def test_damaged_files_are_refused(self):
+        rows, before = weir.rows.read(self.full[2]), self.states[2]
+        with self.assertRaisesRegex(weir.rows.Rebase, "'words' has %d rows instead of 7" % len(
+                self.states[3])):
+            rows.apply(self.patch(3, before, "count", **{"count words": "7"}))
+        absent = next(key for key in KEYS if key not in before and key not in self.states[3])
+        with self.assertRaisesRegex(weir.rows.Rebase, "key %d is removed, but has no row" % absent):
+            rows.apply(self.patch(3, {**before, absent: None}, "removed"))
+        whole = harness.read_bytes(self.patches[2])
+        for size in 0, 5, 100, len(whole) - 1:
+            harness.write_file(self.path("cut"), whole[:size])
+            with self.assertRaisesRegex(weir.rows.Rebase, "is damaged"):
+                rows.apply(self.path("cut"))
+        for path, why in ((self.patches[2], "it is a patch"), (self.path("cut"), "is damaged"),
+                          (self.path("none"), "No such file")):
+            with self.assertRaisesRegex(weir.Error, why):
+                weir.rows.read(path)
+        with self.assertRaisesRegex(weir.Error, "No such file"):
+            rows.apply(self.path("none"))
+        with self.assertRaisesRegex(weir.Invalid, "int64 or uint64, row-major"):
+            rows.lookup("words", array.array("i", [1]))
+        self.assertEqual(rows.lookup("words", array.array("q"))[1].tolist(), [])
+        self.same(rows, 2)
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
+class Initial(harness.Test):
+    def test_keys_without_a_row_have_the_bits_of_the_servers(self):
+        kinds = list(itertools.product(("normal", "uniform", "zeros"), (0.05, 0.5, 1 / 3)))
+        tables = [{"name": "t%d" % i, "dim": DIM, "buckets": BUCKETS, "init": kind,
+                   "init_scale": scale} for i, (kind, scale) in enumerate(kinds)]
+        keys = array.array("Q", KEYS)
+        with weir.Cluster(command=None) as cluster:
+            m = weir.Member(**cluster.settings(), train_steps=1, optimizer="sgd",
+                            learning_rate=1, batch_size=1, seed=SEED)
+            self.addCleanup(m.close)
+            m.param("w", (1,))
+            for t in tables:
+                m.table(t["name"], DIM, 100, buckets=BUCKETS, init=t["init"],
+                        init_scale=None if t["init"] == "zeros" else t["init_scale"])
+            m.next()
+            for i, t in enumerate(tables):
+                made = weir_rows._Table(t, SEED, [])
+                self.assertEqual(b"".join(bytes(made.first_row(key)) for key in keys),
+                                 m.lookup(i, keys).tobytes(), t)
+            m.stop_job()
+
+
+harness.main(__name__)
