@@ -37,7 +37,8 @@ file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INST
 configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
 install(FILES examples/own_trainer.c examples/python/char_gpt.py examples/python/char_gpt_weir.py
-        examples/python/clicks.py examples/python/clicks_weir.py examples/python/gan_weir.py
+        examples/python/clicks.py examples/python/clicks_serve.py
+        examples/python/clicks_weir.py examples/python/gan_weir.py
         examples/python/lightning_weir.py examples/python/trainer_weir.py
         examples/notebooks/own_loop.ipynb examples/notebooks/shared_gpu.ipynb
         examples/r/softmax.R DESTINATION ${data}/examples)

@@ -76,6 +76,7 @@ class Install(harness.Test):
                      "share/weir/examples/own_trainer.c",
                      "share/weir/examples/char_gpt_weir.py",
                      "share/weir/examples/clicks.py", "share/weir/examples/clicks_weir.py",
+                     "share/weir/examples/clicks_serve.py",
                      "share/weir/python/weir/torch/__init__.py",
                      "share/weir/examples/own_loop.ipynb",
                      "share/weir/examples/shared_gpu.ipynb",
