@@ -244,6 +244,23 @@ static void later_files_find_keys_by_name_or_position(void **state)
     refuse("3,4,1\n", &columns, ST_MISMATCH, "its columns of keys are not at the positions");
 }
 
+static void equal_names_keep_positions_beside_keys(void **state)
+{
+    const struct data_csv_key_input in = {.name = "f", .columns = "city", .listed_by = "the model"};
+    const struct data_csv_columns columns = {.keys = &in,
+                                             .n_keys = 1,
+                                             .features = 1,
+                                             .feature_names = "x",
+                                             .label_names = "label",
+                                             .ignored_names = "x",
+                                             .roles = "kifl"};
+    struct data_csv csv = read_file("city,x,x,label\nOslo,1,2,1\n", &columns);
+    float feature;
+    data_array_floats(&csv.samples, 0, 1, &feature);
+    assert_true(feature == 2);
+    data_csv_free(&csv);
+}
+
 int main(void)
 {
     return RUN_TESTS(listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
@@ -251,5 +268,6 @@ int main(void)
                      mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
                      keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
                      texts_for_missing_values_are_keys_with_a_warning,
-                     later_files_find_keys_by_name_or_position);
+                     later_files_find_keys_by_name_or_position,
+                     equal_names_keep_positions_beside_keys);
 }
