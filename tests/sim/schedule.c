@@ -387,7 +387,9 @@ void sim_schedule_tables(struct sim_schedule *s)
         o[OPT_coordinator] = o[OPT_full_stops] = 1;
         o[OPT_buckets] = sim_between(&r, 0, 1);
         o[OPT_max_rows] = sim_between(&r, option_low[OPT_max_rows], 12);
-        remove_apart(s); /* it waits for ever if all other workers end with errors */
+        /* A worker that waits for others would wait for ever if these end with errors. */
+        o[OPT_min_workers] = 0;
+        remove_apart(s);
     }
 }
 
