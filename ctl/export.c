@@ -50,7 +50,7 @@ static int check_usage(const struct ctl_export *e, struct checkpoint_id *since)
             "export: --output is missing; write the name of the file, as in --output=full.safetensors");
         return EXIT_USAGE;
     }
-    if (e->since[0] && !parse_since(e->since, since)) {
+    if (e->since && !parse_since(e->since, since)) {
         LOG_E(
             "--since=%.60s is neither a step nor the id of a checkpoint; write it as 300 or as 1.2-300",
             e->since);
@@ -211,7 +211,7 @@ int ctl_export_run(const struct ctl_export *e)
     int code = check_usage(e, &since);
     if (code == 0)
         code = open_target(e, &target);
-    if (code == 0 && e->since[0])
+    if (code == 0 && e->since)
         code = open_base(e, since, target, &base);
     if (code == 0) {
         enum status st = table_export_write(e->output, base, target, &counts, why);

@@ -13,7 +13,7 @@ enum { CTL_EXIT_REBASE = 3 }; /* there is no patch from this base: a full export
 struct ctl_export {
     const char *folder; /* --checkpoint_dir */
     const char *output;
-    const char *since; /* STEP, or E.G-STEP; empty: a full export */
+    const char *since; /* STEP, or E.G-STEP; NULL: a full export */
     bool json;
 };
 int ctl_export_run(const struct ctl_export *e);

@@ -1,9 +1,8 @@
 /* ctl/main.c - weirctl: shows the state of a running job, and sends it commands. Each call, except
  * export, is one request to ps 0, over the port that workers use. If ps 0 cannot be reached,
- * another server of
- * --ps_hosts answers questions about the job with the data that it has. Exit codes: 0 done, 1
- * refused or failed (also for certificates), 2 usage, 138 try again (no server was reached in time,
- * or there is no job yet). */
+ * another server of --ps_hosts answers questions about the job with the data that it has. Exit
+ * codes: 0 done, 1 refused or failed (also for certificates), 2 usage, 3 export has no patch, 138
+ * try again (no server was reached in time, or there is no job yet). */
 #include "base/descriptors.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -34,7 +33,7 @@ enum {
 
 static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
-static const char *opt_folder = "", *opt_output = "", *opt_since = "";
+static const char *opt_folder = "", *opt_output = "", *opt_since = NULL;
 static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO, opt_quiet = 0;
 
 static struct security_config opt_security = {.role = ROLE_ADMIN};
@@ -471,7 +470,7 @@ int main(int argc, char **argv)
         hosts_free(&ps);
         return has_room ? EXIT_USAGE : EXIT_RETRY;
     }
-    bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since[0];
+    bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since;
     if (is_export && ps.n > 0)
         LOG_E("export asks no server; remove --ps_hosts");
     else if (!is_export && has_export_flag)

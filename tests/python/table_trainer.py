@@ -1,6 +1,6 @@
 """A member of a job with a table, and a plain program that computes the same rows alone.
 
-    table_trainer.py [--SETTING=VALUE ...] [table.SETTING=NUMBER ...] [[STEP=]GATE ...]
+    table_trainer.py [--SETTING=VALUE ...] [table.SETTING=VALUE ...] [[STEP=]GATE ...]
 
 Each sample has three words of a small vocabulary; a step moves the rows of its words towards values
 that depend on the sample. The program prints each step, and at the end a digest of all rows. When
@@ -117,7 +117,7 @@ def push(m, table, rows, samples):
 
 def train(m, settings, gates):
     bias = m.param("bias", (3,))
-    table = m.table("words", DIM, 1000, optimizer="adagrad", learning_rate=RATE, epsilon=EPSILON,
+    table = m.table("words", DIM, optimizer="adagrad", learning_rate=RATE, epsilon=EPSILON,
                     init_scale=0.5, **settings)
     for step in m:
         samples = m.samples(step, N_SAMPLES)
@@ -140,8 +140,8 @@ def train(m, settings, gates):
 def main():
     settings, words_given = weir.flags()
     gates = [w.rpartition("=") for w in words_given if not w.startswith("table.")]
-    own = {"buckets": BUCKETS, "step_rows": 64}
-    own.update((name, int(value)) for name, value in
+    own = {"max_rows": 1000, "buckets": BUCKETS, "step_rows": 64}
+    own.update((name, int(value) if value.isdigit() else value) for name, value in
                (word[6:].split("=") for word in words_given if word.startswith("table.")))
     with weir.Member(train_steps=STEPS, batch_size=BATCH, seed=SEED, **settings) as m:
         train(m, own, {int(step or GATED): path for step, _, path in gates})

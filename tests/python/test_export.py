@@ -133,13 +133,32 @@ class Export(table_job.TableJob):
         self.assertGreater(len(ckpt_folder.steps(self.folder)), 2)
         self.assertGreater(self.check_all_pairs(), 0)
 
-    def test_patches_in_async(self):
-        """In async each bucket has its own version."""
-        self.settings = ["--sync_mode=async", "table.evict_after=9"]
+    def check_mode(self, *settings):
+        """In async and ssp each bucket has its own version."""
+        self.settings = [*settings, "table.evict_after=9"]
         self.start_servers(2)
         self.start_members(2)
         self.wait_all([*self.members.values(), *self.servers.values()])
         self.check_all_pairs()
+
+    def test_patches_in_async(self):
+        self.check_mode("--sync_mode=async")
+
+    def test_patches_in_ssp(self):
+        self.check_mode("--sync_mode=ssp", "--staleness=1")
+
+    def test_patches_of_a_full_table(self):
+        """The table evicts rows because it is full."""
+        self.settings = ["table.when_full=evict", "table.buckets=2", "table.max_rows=12",
+                         "table.step_rows=12"]
+        self.start_servers(2)
+        self.start_members(2, 14, 26)
+        for n, gate in enumerate((14, 26), 1):
+            self.await_gate(gate)
+            self.await_checkpoints(n)
+            self.open_gate(gate)
+        self.wait_all([*self.members.values(), *self.servers.values()])
+        self.assertGreater(self.check_all_pairs(), 0)
 
     def train_and_kill(self, *gates):
         """Starts all programs, waits for one more checkpoint at each gate, and kills all programs
@@ -194,6 +213,7 @@ class Export(table_job.TableJob):
         first, before, newest = [ckpt_folder.steps(self.folder)[i] for i in (0, -2, -1)]
         self.refuse(2, "--output is missing")
         self.refuse(2, "--since=1.2 is neither a step nor the id", out, "--since=1.2")
+        self.refuse(2, "--since= is neither a step nor the id", out, "--since=")
         self.refuse(2, "--since=-3 is neither a step nor the id", out, "--since=-3")
         self.refuse(2, "export asks no server; remove --ps_hosts", out,
                     "--ps_hosts=" + self.hosts[0])
