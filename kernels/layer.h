@@ -37,6 +37,8 @@ enum layer_kind {
     /* reads keys instead of outputs of layers, so it has no input; the host computes its output
      * (F,1,units) from rows of a table (layer_is_on_host) */
     LAYER_EMBEDDING_BAG,
+    LAYER_MULTIPLY, /* product of two or more inputs of the same shape */
+    LAYER_SUM,      /* (C,H,W) -> (H*W), summed over the channels; (F) -> (1) */
     LAYER_N_KINDS
 };
 
@@ -66,7 +68,7 @@ struct layer {
      * gamma, beta, running mean, running variance; layer norm: gamma, beta; embedding:
      * [vocabulary][units] */
     int param[LAYER_MAX_PARAMS];
-    /* number of inputs: one; for add and concat two or more; for a layer on the host none */
+    /* number of inputs: one; for joins two or more; for a layer on the host none */
     int n_inputs;
     int input[LAYER_MAX_INPUTS]; /* indices of the layers that it reads, or LAYER_INPUT_IMAGE */
     /* softmax_xent in training: fraction of the label's weight that is spread over all classes */
@@ -89,6 +91,12 @@ static inline bool layer_has_bias(const struct layer *l)
 static inline bool layer_is_activation(enum layer_kind kind)
 {
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
+}
+
+/* Returns true if the layer reads two or more inputs; other layers have at most one. */
+static inline bool layer_is_join(enum layer_kind kind)
+{
+    return kind == LAYER_ADD || kind == LAYER_CONCAT || kind == LAYER_MULTIPLY;
 }
 
 /* Returns true if no plan computes the layer: its output is set as that of another plan's layer,

@@ -40,7 +40,7 @@ static enum status check_shapes(const struct backend_plan_config *cfg, int i)
         fits &= shape_is(&l->in, s, l->kind == LAYER_CONCAT && k > 0);
         channels += s->dim[0];
     }
-    if (l->kind == LAYER_ADD || l->kind == LAYER_CONCAT)
+    if (layer_is_join(l->kind))
         fits &= shape_is(&l->in, &l->out, l->kind == LAYER_CONCAT);
     if (l->kind == LAYER_CONCAT)
         fits &= l->out.n_dims > 0 && l->out.dim[0] == channels;
@@ -65,7 +65,7 @@ static enum status check_host_layer(const struct backend_plan_config *cfg, int i
 static enum status check_inputs(const struct backend_plan_config *cfg, int i)
 {
     const struct layer *l = &cfg->layers[i];
-    int joins = l->kind == LAYER_ADD || l->kind == LAYER_CONCAT;
+    int joins = layer_is_join(l->kind);
     if (layer_is_on_host(l->kind))
         return check_host_layer(cfg, i);
     if (l->n_inputs < 1 + joins || l->n_inputs > (joins ? LAYER_MAX_INPUTS : 1)) {
@@ -100,6 +100,9 @@ static enum status check_kind(const struct layer *l)
               shape_elems(&l->out) != cells * l->out.dim[0] || l->vocabulary < 1 ||
               l->vocabulary > LAYER_MAX_VOCABULARY))
         wrong = "an embedding reads an image of one channel, with a vocabulary of 1 to 2^20";
+    else if (l->kind == LAYER_SUM && (l->out.n_dims != 1 || l->in.n_dims < 1 || l->in.dim[0] < 1 ||
+                                      shape_elems(&l->out) * l->in.dim[0] != shape_elems(&l->in)))
+        wrong = "a sum has one output for each cell, or one output for a flat input";
     else if (l->kind == LAYER_LEAKY_RELU && !(l->slope >= 0.0f && l->slope <= 1.0f))
         wrong = "its slope must be at least 0 and at most 1";
     if (wrong == NULL)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/reference_activation.h"
+#include "kernels/reference_join.h"
 #include "kernels/reference_loss.h"
 #include <math.h>
 #include <stdlib.h>
@@ -430,37 +431,6 @@ static void embedding_run(struct reference *r, const struct layer *l, const doub
     }
 }
 
-/* ---- layers with several inputs ---- */
-
-static const double *output_of(const struct reference *r, int layer)
-{
-    return layer < 0 ? r->x : r->y[layer];
-}
-
-static void join_forward(struct reference *r, const struct layer *l, double *y)
-{
-    int64_t row = shape_elems(&l->out), at = 0;
-    memset(y, 0, (size_t)(r->n * row) * sizeof *y);
-    for (int j = 0; j < l->n_inputs; j++) {
-        int64_t elems = shape_elems(reference_shape(r, l->input[j]));
-        const double *x = output_of(r, l->input[j]);
-        for (int64_t k = 0; k < r->n * elems; k++)
-            y[k / elems * row + at + k % elems] += x[k];
-        at += l->kind == LAYER_CONCAT ? elems : 0;
-    }
-}
-
-static void join_backward(struct reference *r, const struct layer *l, const double *dy)
-{
-    int64_t row = shape_elems(&l->out), at = 0;
-    for (int j = 0; j < l->n_inputs; j++) {
-        int64_t elems = shape_elems(reference_shape(r, l->input[j]));
-        for (int64_t k = 0; k < r->n * elems && l->input[j] >= 0; k++)
-            r->d[l->input[j]][k] += dy[k / elems * row + at + k % elems];
-        at += l->kind == LAYER_CONCAT ? elems : 0;
-    }
-}
-
 /* ---- the whole net ---- */
 
 static void layer_forward(struct reference *r, int i, const double *x, double *y)
@@ -494,7 +464,9 @@ static void layer_forward(struct reference *r, int i, const double *x, double *y
         break;
     case LAYER_ADD:
     case LAYER_CONCAT:
-        join_forward(r, l, y);
+    case LAYER_MULTIPLY:
+    case LAYER_SUM:
+        reference_join_forward(r, l, y);
         break;
     case LAYER_RELU:
         for (int64_t k = 0; k < r->n * elems; k++)
@@ -521,7 +493,7 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
     memcpy(r->labels, labels, (size_t)n);
     memcpy(r->position, position, (size_t)n * sizeof *position);
     for (int i = 0; i < r->n_layers; i++)
-        layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
+        layer_forward(r, i, reference_output(r, r->layers[i].input[0]), r->y[i]);
 }
 
 /* Adds the gradients from this layer's backward to the gradients with respect to its inputs. */
@@ -548,7 +520,9 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
         return;
     case LAYER_ADD:
     case LAYER_CONCAT:
-        join_backward(r, l, dy);
+    case LAYER_MULTIPLY:
+    case LAYER_SUM:
+        reference_join_backward(r, l, dy);
         return;
     case LAYER_MAX_POOL:
     case LAYER_AVG_POOL:
@@ -581,6 +555,6 @@ void reference_backward(struct reference *r)
         memset(r->d[i], 0, (size_t)(r->n * shape_elems(&r->layers[i].out)) * sizeof(double));
     for (int i = r->n_layers - 1; i >= 0; i--) {
         int from = r->layers[i].input[0];
-        layer_backward(r, i, output_of(r, from), r->d[i], from < 0 ? NULL : r->d[from]);
+        layer_backward(r, i, reference_output(r, from), r->d[i], from < 0 ? NULL : r->d[from]);
     }
 }

@@ -111,6 +111,16 @@ static void test_rows(void **state)
     REFUSED(gpu_embedding_forward(NULL, &e, f, NULL));
     REFUSED(gpu_embedding_forward(NULL, &none, f, g));
     REFUSED(gpu_embedding_backward(NULL, &e, f, NULL));
+    struct gpu_multiply m = {2, 1, {f, f}}, one = {1, 1, {f}}, lacks = {2, 1, {f, NULL}};
+    REFUSED(gpu_multiply_forward(NULL, &m, NULL));
+    REFUSED(gpu_multiply_forward(NULL, &one, g));
+    REFUSED(gpu_multiply_forward(NULL, &lacks, g));
+    REFUSED(gpu_multiply_backward(NULL, &m, 2, f, g));
+    REFUSED(gpu_multiply_backward(NULL, &m, 0, f, NULL));
+    struct gpu_channel_sum sum = {1, 1, 1}, empty = {1, 0, 1};
+    REFUSED(gpu_channel_sum_forward(NULL, &sum, f, NULL));
+    REFUSED(gpu_channel_sum_forward(NULL, &empty, f, g));
+    REFUSED(gpu_channel_sum_backward(NULL, &sum, f, NULL));
     REFUSED(gpu_dropout_apply(NULL, f, NULL, &drop));
     REFUSED(gpu_dropout_apply(NULL, f, g, &no_drop));
     REFUSED(gpu_norm_stats_hand_out(NULL, &s));

@@ -408,6 +408,34 @@ static void build_activation_graph(struct reference *r)
     end(r);
 }
 
+/* Products of two and three outputs, one of them read two times and one of them the image; sums
+ * over channels and over features. */
+static void build_products(struct reference *r)
+{
+    reference_conv(r, 2, 3, 1, -1);
+    int a = reference_last(r);
+    reference_conv(r, 2, 3, 1, -1);
+    reference_layer(r, LAYER_TANH);
+    int b = reference_last(r);
+    reference_join(r, LAYER_MULTIPLY, 3, (int[]){a, b, LAYER_INPUT_IMAGE});
+    reference_layer(r, LAYER_RELU);
+    int c = reference_last(r);
+    reference_join(r, LAYER_MULTIPLY, 3, (int[]){a, a, b});
+    reference_join(r, LAYER_CONCAT, 2, (int[]){reference_last(r), c});
+    reference_layer(r, LAYER_SUM);
+    int cells = reference_last(r);
+    reference_dense(r, 5);
+    int d = reference_last(r);
+    reference_layer(r, LAYER_SUM);
+    int total = reference_last(r);
+    reference_from(r, LAYER_INPUT_IMAGE);
+    reference_layer(r, LAYER_SUM);
+    reference_join(r, LAYER_MULTIPLY, 2, (int[]){reference_last(r), cells});
+    reference_join(r, LAYER_CONCAT, 3, (int[]){reference_last(r), d, total});
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
 /* No relu or max pool, whose choices rounding could change; layers large enough for rounding. */
 static void build_smooth(struct reference *r)
 {
@@ -471,5 +499,6 @@ const struct net bench_nets[] = {
     {"activations", 2, 11, 12, build_activations},
     {"activations in a graph", 2, 7, 8, build_activation_graph},
     {"squared error", 1, 7, 8, build_squared},
+    {"products and sums", 2, 7, 9, build_products},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

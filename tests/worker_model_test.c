@@ -555,6 +555,26 @@ static void layers_are_put_in_order(void **state)
     model_destroy(m);
 }
 
+static void products_keep_and_sums_drop_channels(void **state)
+{
+    static const char text[] = HEAD NAMED("conv2d", "c", ", \"filters\": 3, \"kernel\": 1")
+        NAMED("multiply", "m", ", \"inputs\": [\"c\", \"c\"]") LAYER("sum", "")
+            LAYER("dense", ", \"units\": 4") NAMED("sum", "one", "")
+                LAYER("dense", ", \"units\": 10") LOSS;
+    struct model *m = NULL;
+    assert_int_equal(parse(text, &m), ST_OK);
+    assert_int_equal(m->layers[1].kind, LAYER_MULTIPLY);
+    assert_int_equal(m->layers[1].n_inputs, 2);
+    assert_int_equal(m->layers[1].out.n_dims, 3);
+    assert_int_equal(m->layers[1].out.dim[0], 3);
+    assert_int_equal(m->layers[2].kind, LAYER_SUM);
+    assert_int_equal(m->layers[2].out.n_dims, 1);
+    assert_int_equal(m->layers[2].out.dim[0], 784);
+    assert_int_equal(m->layers[4].out.n_dims, 1);
+    assert_int_equal(m->layers[4].out.dim[0], 1);
+    model_destroy(m);
+}
+
 static void concat_adds_up_channels(void **state)
 {
     static const char text[] = HEAD LAYER("conv2d", ", \"filters\": 3, \"kernel\": 1")
@@ -651,6 +671,10 @@ static void bad_inputs_name_line_and_layer(void **state)
              NAMED("concat", "a", ", \"inputs\": [\"image\", \"p\"]") DENSE_10 LOSS,
          {"(concat): the input has the output (1, 28, 28), but layer 1 'p' has (1, 14, 14): concat "
           "needs"}},
+        {HEAD NAMED("max_pool", "p", ", \"kernel\": 2")
+             NAMED("multiply", "a", ", \"inputs\": [\"p\", \"image\"]") DENSE_10 LOSS,
+         {"(multiply): layer 1 'p' has the output (1, 14, 14), but the input has (1, 28, 28): "
+          "multiply needs inputs of equal shape"}},
         {HEAD NAMED("flatten", "f", "") NAMED("concat", "a", ", \"inputs\": [\"image\", \"f\"]")
              DENSE_10 LOSS,
          {"layer 1 'f' has (784): concat needs"}},
@@ -756,16 +780,16 @@ static void files_are_found_or_named(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(examples_have_their_known_sizes, deep_mnist_matches_tensorflow,
-                     batch_norm_statistics_are_averages, padding_follows_tensorflow,
-                     padding_by_number_follows_pytorch, layers_without_bias_have_weights_alone,
-                     activations_keep_the_shape, pool_stride_defaults_to_kernel,
-                     global_pools_cover_whole_input, hidden_units_replace_the_first_dense,
-                     initialisers_have_their_moments, constants_have_configured_values,
-                     bad_syntax_names_line_and_column, bad_layers_name_line_and_layer,
-                     bad_initialisers_are_refused, shapes_that_do_not_fit_are_refused,
-                     losses_and_embeddings_are_read, layers_are_put_in_order,
-                     concat_adds_up_channels, after_and_device_are_kept, circles_name_their_layers,
-                     bad_inputs_name_line_and_layer, bad_top_level_is_refused,
-                     too_many_layers_are_refused, files_are_found_or_named);
+    return RUN_TESTS(
+        examples_have_their_known_sizes, deep_mnist_matches_tensorflow,
+        batch_norm_statistics_are_averages, padding_follows_tensorflow,
+        padding_by_number_follows_pytorch, layers_without_bias_have_weights_alone,
+        activations_keep_the_shape, pool_stride_defaults_to_kernel, global_pools_cover_whole_input,
+        hidden_units_replace_the_first_dense, initialisers_have_their_moments,
+        constants_have_configured_values, bad_syntax_names_line_and_column,
+        bad_layers_name_line_and_layer, bad_initialisers_are_refused,
+        shapes_that_do_not_fit_are_refused, losses_and_embeddings_are_read, layers_are_put_in_order,
+        concat_adds_up_channels, products_keep_and_sums_drop_channels, after_and_device_are_kept,
+        circles_name_their_layers, bad_inputs_name_line_and_layer, bad_top_level_is_refused,
+        too_many_layers_are_refused, files_are_found_or_named);
 }

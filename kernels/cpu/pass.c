@@ -364,6 +364,8 @@ static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_GELU] = &cpu_activation,
     [LAYER_SILU] = &cpu_activation,
     [LAYER_LEAKY_RELU] = &cpu_activation,
+    [LAYER_MULTIPLY] = &cpu_multiply,
+    [LAYER_SUM] = &cpu_sum,
 };
 
 static enum status scratch_bind(struct cpu_pass *pass)

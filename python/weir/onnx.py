@@ -33,7 +33,8 @@ KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "batch_norm": "input epsilon momentum", "flatten": "input",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
         "mean_squared_error": "input one_hot", "layer_norm": "input epsilon",
-        "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs"}
+        "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs",
+        "multiply": "inputs", "sum": "input"}
 MODELS = "../share/weir/models", "../../examples/models"  # paths from the worker's folder
 
 
@@ -359,8 +360,19 @@ def _several(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
     values = [g.gives[name][0] for name in l.inputs]
     if l.type == "add":
         return g.layer("Sum", values, l), shape
+    if l.type == "multiply":
+        product = values[0]
+        for i, value in enumerate(values[1:-1], 2):
+            product = g.node("Mul", [product, value], "%s/first%d" % (l.name, i))
+        return g.layer("Mul", [product, values[-1]], l), shape
     first = sum(g.gives[name][1][0] for name in l.inputs)
     return g.layer("Concat", values, l, axis=1), (first, *shape[1:])
+
+
+def _sum(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    axis = g.constant(l.name + "/channel", "INT64", (1,), [1])
+    value = g.node("ReduceSum", [value, axis], l.name + "/sum", keepdims=1)
+    return g.layer("Flatten", [value], l, axis=1), (math.prod(shape[1:]),)
 
 
 KINDS: dict[str, Callable[..., Any]] = {
@@ -369,7 +381,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     "silu": _silu, "leaky_relu": _leaky_relu,
     "dropout": lambda g, l, value, shape: (value, shape),  # does nothing after training
     "batch_norm": _batch_norm, "layer_norm": _layer_norm, "embedding": _embedding,
-    "flatten": _flatten, "add": _several, "concat": _several}
+    "flatten": _flatten, "add": _several, "concat": _several,
+    "multiply": _several, "sum": _sum}
 
 
 def _numbers(weights: Weights, key: str, channels: int, fallback: float) -> list[float]:

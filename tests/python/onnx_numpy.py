@@ -65,6 +65,7 @@ OPS = {
     "Identity": lambda a, x: x,
     "Flatten": lambda a, x: x.reshape(len(x), -1),
     "Sum": lambda a, *xs: sum(xs),
+    "ReduceSum": lambda a, x, axes: x.sum(tuple(axes), keepdims=bool(a["keepdims"])),
     "Concat": lambda a, *xs: numpy.concatenate(xs, a["axis"]),
     "Sub": lambda a, x, y: x - y, "Div": lambda a, x, y: x / y,
     "Cast": lambda a, x: x.astype("f4"),

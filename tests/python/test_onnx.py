@@ -47,7 +47,9 @@ EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
     {"type": "flatten"},
     {"type": "dense", "name": "hidden", "units": 9, "bias": False},
     {"type": "batch_norm"},
-    {"type": "sigmoid"}, {"type": "concat", "inputs": ["hidden", "sigmoid1"]},
+    {"type": "sigmoid"}, {"type": "multiply", "inputs": ["hidden", "sigmoid1", "hidden"]},
+    {"type": "sum", "name": "total"}, {"type": "sum", "name": "cells", "input": "max_pool1"},
+    {"type": "concat", "inputs": ["hidden", "sigmoid1", "multiply1", "total", "cells"]},
     {"type": "dense", "units": "classes"}, {"type": "mean_squared_error"}]}
 
 

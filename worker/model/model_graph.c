@@ -123,7 +123,7 @@ static enum status read_edges(struct model_reader *r)
     struct model_node *node = &r->nodes[r->layer];
     const char *name;
     enum status st = ST_OK;
-    if (node->kind == LAYER_ADD || node->kind == LAYER_CONCAT) {
+    if (layer_is_join(node->kind)) {
         TRY(read_names(r, "inputs", inputs_bounds, node->input, &node->n_inputs));
     } else {
         TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : r->dense,

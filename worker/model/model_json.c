@@ -191,7 +191,8 @@ const char *model_json_suggest(const char *word, const char *list, char *dst, si
     while (*list) {
         list = next_word(list, candidate);
         int d = edit_distance(word, candidate);
-        if (d <= best && (d < best || !*near)) {
+        bool similar = d <= best && 2 * d <= (int)strlen(candidate);
+        if (similar && (d < best || !*near)) {
             best = d;
             snprintf(near, sizeof near, "%s", candidate);
         }

@@ -360,7 +360,7 @@ done:
     return st;
 }
 
-/* Checks the inputs of add and concat: they must have equal numbers of dimensions, and equal
+/* Checks the inputs of a join: they must have equal numbers of dimensions, and equal
  * extents from dimension `from` on. */
 static enum status need_same(const struct model_reader *r, const struct layer *l, int from)
 {
@@ -376,12 +376,15 @@ static enum status need_same(const struct model_reader *r, const struct layer *l
                                    shape_text(&l->in, shapes[0], sizeof shapes[0]),
                                    giver_text(r, k, givers[1], sizeof givers[1]),
                                    shape_text(s, shapes[1], sizeof shapes[1]),
-                                   from == 0 ? "add needs inputs of equal shape"
-                                             : "concat needs inputs of equal height and width");
+                                   l->kind == LAYER_ADD ? "add needs inputs of equal shape"
+                                   : l->kind == LAYER_CONCAT
+                                       ? "concat needs inputs of equal height and width"
+                                       : "multiply needs inputs of equal shape");
     }
     return ST_OK;
 }
 
+/* Builds an add or a multiply. */
 static enum status build_add(struct model_reader *r, struct layer *l)
 {
     l->out = l->in;
@@ -394,6 +397,13 @@ static enum status build_concat(struct model_reader *r, struct layer *l)
     for (int k = 1; k < l->n_inputs; k++)
         l->out.dim[0] += input_shape(r, l, k)->dim[0];
     return need_same(r, l, 1);
+}
+
+static enum status build_sum(struct model_reader *r, struct layer *l)
+{
+    (void)r;
+    l->out = (struct shape){1, {shape_elems(&l->in) / l->in.dim[0]}};
+    return ST_OK;
 }
 
 #define COMMON "type name comment device after"
@@ -420,6 +430,8 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_EMBEDDING] = {"embedding", ONE " vocabulary units init", build_embedding},
     [LAYER_ADD] = {"add", COMMON " inputs", build_add},
     [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
+    [LAYER_MULTIPLY] = {"multiply", COMMON " inputs", build_add},
+    [LAYER_SUM] = {"sum", ONE, build_sum},
 };
 
 enum layer_kind model_layers_kind(const char *type)
@@ -438,7 +450,7 @@ const char *model_type_name(enum layer_kind kind)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding flatten add concat softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
+    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding flatten add concat multiply sum softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)

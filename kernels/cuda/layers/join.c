@@ -1,4 +1,5 @@
-/* kernels/cuda/layers/join.c - layers with several inputs: add and concat. */
+/* kernels/cuda/layers/join.c - layers with several inputs: add, concat and multiply. */
+#include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/edges.h"
 
 static int64_t input_elems(const struct gpu_plan *plan, const struct layer *l, int k)
@@ -95,3 +96,47 @@ done:
 
 const struct gpu_kind gpu_join_concat = {concat_plan,     NULL,           concat_forward,
                                          concat_backward, GPU_DIFF_APART, 0};
+
+/* ---- multiply ---- */
+
+static enum status multiply_plan(struct gpu_plan *plan, int i)
+{
+    return gpu_plan_reserve_output(plan, &plan->ops[i]);
+}
+
+static struct gpu_multiply multiply_of(struct gpu_pass *pass, int i)
+{
+    const struct layer *l = pass->plan->ops[i].layer;
+    struct gpu_multiply m = {.n_inputs = l->n_inputs, .n = pass->n * shape_elems(&l->out)};
+    for (int k = 0; k < l->n_inputs; k++)
+        m.x[k] = *gpu_edges_input(pass->plan, i, k);
+    return m;
+}
+
+static enum status multiply_forward(struct gpu_pass *pass, int i, int train)
+{
+    const struct gpu_op *op = &pass->plan->ops[i];
+    struct gpu_multiply m = multiply_of(pass, i);
+    return gpu_check_kernel(op, "product kernel",
+                            gpu_multiply_forward(pass->plan->compute, &m, *op->y));
+}
+
+static enum status multiply_backward(struct gpu_pass *pass, int i)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
+    struct gpu_multiply m = multiply_of(pass, i);
+    for (int k = 0; k < m.n_inputs; k++) {
+        int dx = plan->diffs.ops[i].edge[k].dx;
+        if (dx >= 0)
+            TRY(gpu_check_kernel(
+                op, "product gradient kernel",
+                gpu_multiply_backward(plan->compute, &m, k, *op->dy, plan->diffs.buffers[dx].d)));
+    }
+done:
+    return st;
+}
+
+const struct gpu_kind gpu_join_multiply = {multiply_plan,     NULL,           multiply_forward,
+                                           multiply_backward, GPU_DIFF_APART, 0};

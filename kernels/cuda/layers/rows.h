@@ -50,6 +50,26 @@ int gpu_activation_forward(struct CUstream_st *stream, const struct gpu_activati
 int gpu_activation_backward(struct CUstream_st *stream, const struct gpu_activation *a,
                             const float *x, const float *dy, float *dx);
 
+/* multiply.cu: y may be none of the inputs, and dx not dy. */
+struct gpu_multiply {
+    int n_inputs; /* 2 to 16 */
+    int64_t n;    /* values */
+    const float *x[16];
+};
+int gpu_multiply_forward(struct CUstream_st *stream, const struct gpu_multiply *m, float *y);
+/* Computes the gradient with respect to input k. */
+int gpu_multiply_backward(struct CUstream_st *stream, const struct gpu_multiply *m, int k,
+                          const float *dy, float *dx);
+
+/* channel_sum.cu: the sum of `terms` values for each of a sample's cells. */
+struct gpu_channel_sum {
+    int64_t n, terms, cells; /* number of samples, and of terms and cells of each sample */
+};
+int gpu_channel_sum_forward(struct CUstream_st *stream, const struct gpu_channel_sum *s,
+                            const float *x, float *y);
+int gpu_channel_sum_backward(struct CUstream_st *stream, const struct gpu_channel_sum *s,
+                             const float *dy, float *dx);
+
 #ifdef __cplusplus
 }
 #endif

@@ -102,6 +102,8 @@ static const struct gpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_GELU] = &gpu_activation,
     [LAYER_SILU] = &gpu_activation,
     [LAYER_LEAKY_RELU] = &gpu_activation,
+    [LAYER_MULTIPLY] = &gpu_join_multiply,
+    [LAYER_SUM] = &gpu_channel_sum,
 };
 
 /* Returns the number of values of parameter k of a layer. */
