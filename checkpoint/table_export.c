@@ -57,7 +57,8 @@ static enum status allocate(struct job *j)
     j->texts = calloc(2 * n_keys, sizeof *j->texts);
     json_t *root = json_object();
     if (root && manifest_tables_add(root, j->chunks, true))
-        j->tables = json_dumps(n_tables ? json_object_get(root, "tables") : root, JSON_COMPACT);
+        j->tables =
+            n_tables ? json_dumps(json_object_get(root, "tables"), JSON_COMPACT) : strdup("[]");
     json_decref(root);
     return j->tensors && j->names && j->metadata && j->texts && j->tables ? ST_OK : ST_NOMEM;
 }

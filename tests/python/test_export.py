@@ -6,6 +6,7 @@ After a restore of an older checkpoint, an abandoned one is no base."""
 import json
 import os
 import shutil
+import sys
 import unittest
 
 import harness
@@ -15,6 +16,14 @@ import ckpt_folder  # noqa: E402
 import table_job  # noqa: E402
 
 REBASE = 3
+WITHOUT_TABLES = """
+import array, weir
+settings, _ = weir.flags()
+with weir.Member(train_steps=3, batch_size=1, **settings) as m:
+    w = m.param("w", (3,))
+    for step in m:
+        m.push(w, array.array("f", [1, 2, 3]), samples=1)
+"""
 
 
 def apply(full, patch):
@@ -75,7 +84,7 @@ class Export(table_job.TableJob):
         folder = ["--checkpoint_dir=" + (folder or self.folder)]
         return self.start("weirctl", [harness.program("weirctl"), *folder, *words, "export"])
 
-    def export(self, *words, folder=None):
+    def export(self, *words, folder=None, has_table=True):
         """Returns the tensors and the metadata of an export."""
         self.n_exports += 1
         path = self.path("export-%d" % self.n_exports)
@@ -84,7 +93,7 @@ class Export(table_job.TableJob):
         report = json.loads(found.output()[found.output().index("{"):])
         metadata = harness.safetensors_metadata(path)
         self.assertEqual((report["id"], report["output"]), (metadata["id"], path))
-        self.assertEqual(report["rows"], int(metadata["count words"]))
+        self.assertEqual(report["rows"], int(metadata["count words"]) if has_table else 0)
         self.assertEqual(report.get("since_id"), metadata.get("since_id"))
         return harness.read_safetensors(path), metadata
 
@@ -195,6 +204,14 @@ class Export(table_job.TableJob):
                 self.start_servers(2)
                 self.start_members(2)
                 self.finish()
+
+    def test_job_without_tables(self):
+        self.start_servers(1)
+        self.wait_all([self.start("member", [
+            sys.executable, "-c", WITHOUT_TABLES, "--ps_hosts=" + self.hosts[0], "--n_workers=1"],
+            env=harness.package_env()), *self.servers.values()])
+        tensors, metadata = self.export(has_table=False)
+        self.assertEqual((list(tensors), metadata["tables"]), (["w"], "[]"))
 
     def refuse(self, code, pattern, *words, **kwargs):
         self.weirctl(*words, **kwargs).ends(code, pattern)
