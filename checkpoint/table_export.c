@@ -192,6 +192,10 @@ static enum status write_bucket(struct job *j, int table, int bucket, char why[M
     enum status st = checkpoint_restore_bucket_read(j->target, table, bucket, true, &to);
     if (st == ST_OK && j->base)
         st = checkpoint_restore_bucket_read(j->base, table, bucket, false, &from);
+    if (st == ST_CORRUPT && to.keys) {
+        snprintf(why, MANIFEST_WHY_BYTES, "a file of this checkpoint is damaged");
+        st = ST_MISMATCH;
+    }
     if (st == ST_OK && j->base && row_patch_make(&from, &to, t->dim) != ST_OK) {
         snprintf(why, MANIFEST_WHY_BYTES,
                  "bucket %d of table '%s' does not continue from the base: the files do not fit",
@@ -236,7 +240,7 @@ static enum status check_base(const struct checkpoint_restore *base,
     char differs[256];
     const char *fault =
         b->lineage.n == 0
-            ? "an older version of Weir wrote the newest checkpoint, without the history of the job"
+            ? "the newest checkpoint has no history: an older version of Weir, or a worker without servers, wrote it"
         : !checkpoint_lineage_has(&b->lineage, id_of(a), id_of(b))
             ? "training went back to an older checkpoint afterwards"
         : a->job.seed != b->job.seed ||

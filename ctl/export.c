@@ -4,6 +4,7 @@
 #include "base/process.h"
 #include "checkpoint/table_export.h"
 #include "files/output_path.h"
+#include "files/target.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { DIGITS = 19 };
+enum { DIGITS = 19, TRIES = 5 };
 #define REBASE "begin again with a full export (weirctl export without --since)"
 
 static struct checkpoint_id id_of(const struct checkpoint_restore *r)
@@ -39,6 +40,28 @@ static bool parse_since(const char *text, struct checkpoint_id *out)
     return true;
 }
 
+/* Checks that the output is a regular file, or a new one, outside of the folder of checkpoints, in
+ * which it could replace one of them. */
+static int check_output(const struct ctl_export *e)
+{
+    struct target t;
+    struct stat its, folder;
+    char dir[PATH_MAX];
+    if (target_find(e->output, &t) != 0 || target_folder(t.path, dir) != 0)
+        return 0; /* output_path_check names the fault */
+    if (t.in_place) {
+        LOG_E("--output=%s is a device or a FIFO; write the name of a file", e->output);
+        return EXIT_USAGE;
+    }
+    if (stat(dir, &its) != 0 || stat(e->folder, &folder) != 0 || its.st_dev != folder.st_dev ||
+        its.st_ino != folder.st_ino)
+        return 0;
+    LOG_E("--output=%s is in --checkpoint_dir=%s, whose files belong to the job; write it to "
+          "another folder",
+          e->output, e->folder);
+    return EXIT_USAGE;
+}
+
 static int check_usage(const struct ctl_export *e, struct checkpoint_id *since)
 {
     if (!e->folder[0]) {
@@ -56,7 +79,8 @@ static int check_usage(const struct ctl_export *e, struct checkpoint_id *since)
             e->since);
         return EXIT_USAGE;
     }
-    enum status st = output_path_check("output", e->output);
+    int code = check_output(e);
+    enum status st = code == 0 ? output_path_check("output", e->output) : ST_INVALID;
     return st == ST_OK ? 0 : st == ST_INVALID ? EXIT_USAGE : EXIT_RETRY;
 }
 
@@ -77,18 +101,47 @@ static bool has_all_files(const struct ctl_export *e, const struct checkpoint_re
     return true;
 }
 
+/* Returns the id of the newest manifest; its generation is 0 if the folder has none. */
+static struct checkpoint_id newest_id(const char *folder)
+{
+    struct checkpoint_manifest_place *list = NULL;
+    struct checkpoint_id id = {0, 0};
+    int n = 0;
+    if (checkpoint_retention_list(folder, &list, &n) == ST_OK && n > 0)
+        id = list[0].id;
+    free(list);
+    return id;
+}
+
+/* Opens the newest complete checkpoint. A job that runs removes old ones meanwhile: so if the
+ * newest one could not be opened, and there is another newest one now, the search begins again. */
+static enum status find_target(const struct ctl_export *e, struct checkpoint_restore **out)
+{
+    const struct checkpoint_restore_query query = {.folder = e->folder};
+    struct checkpoint_id newest = newest_id(e->folder);
+    for (int i = 1;; i++) {
+        enum status st = checkpoint_restore_open(&query, out);
+        struct checkpoint_id now = newest_id(e->folder);
+        bool is_newest = st == ST_OK && checkpoint_names_compare(id_of(*out), newest) >= 0;
+        if (is_newest || i == TRIES || checkpoint_names_compare(now, newest) == 0)
+            return st;
+        checkpoint_restore_close(*out);
+        *out = NULL;
+        newest = now;
+    }
+}
+
 /* Opens the newest complete checkpoint. Returns 0 or the exit status. */
 static int open_target(const struct ctl_export *e, struct checkpoint_restore **out)
 {
     struct stat s;
-    const struct checkpoint_restore_query query = {.folder = e->folder};
     bool is_there = stat(e->folder, &s) == 0;
     if (!is_there || !S_ISDIR(s.st_mode)) {
         LOG_E("--checkpoint_dir=%s: %s", e->folder,
               is_there ? "it is not a folder" : status_errno_text(errno));
         return EXIT_PERMANENT;
     }
-    enum status st = checkpoint_restore_open(&query, out);
+    enum status st = find_target(e, out);
     if (st == ST_NOT_FOUND)
         LOG_E("%s has no checkpoint yet; try again when the job has written one", e->folder);
     if (st != ST_OK)
@@ -125,7 +178,7 @@ static int open_base(const struct ctl_export *e, struct checkpoint_id since,
 {
     struct checkpoint_manifest_place *list = NULL;
     struct checkpoint_id id;
-    char name[MANIFEST_NAME_BYTES];
+    char name[MANIFEST_NAME_BYTES], newest[EXPORT_ID_BYTES];
     int n = 0;
     enum status st = checkpoint_retention_list(e->folder, &list, &n);
     bool found = st == ST_OK && find_base(list, n, since, target, &id);
@@ -133,11 +186,21 @@ static int open_base(const struct ctl_export *e, struct checkpoint_id since,
     if (st != ST_OK)
         return EXIT_RETRY;
     if (!found) {
-        LOG_E("--since=%s: %s has no such checkpoint any more; " REBASE, e->since, e->folder);
+        table_export_id(id_of(target), newest);
+        LOG_E("--since=%s: %s has no such checkpoint (the newest one is %s); " REBASE, e->since,
+              e->folder, newest);
         return CTL_EXIT_REBASE;
     }
     if (checkpoint_names_compare(id, id_of(target)) == 0) {
         LOG_E("--since=%s is the newest checkpoint; try again after the next one", e->since);
+        return EXIT_RETRY;
+    }
+    if (checkpoint_names_compare(id, id_of(target)) > 0) {
+        table_export_id(id_of(target), newest);
+        LOG_E(
+            "--since=%s is newer than the newest complete checkpoint, %s; try again after the next "
+            "one",
+            e->since, newest);
         return EXIT_RETRY;
     }
     checkpoint_manifest_name(id, name);
@@ -215,14 +278,15 @@ int ctl_export_run(const struct ctl_export *e)
         code = open_base(e, since, target, &base);
     if (code == 0) {
         enum status st = table_export_write(e->output, base, target, &counts, why);
-        if (st == ST_CORRUPT && base)
-            snprintf(why, sizeof why, "a file is damaged");
-        if (st == ST_MISMATCH || (st == ST_CORRUPT && base))
+        bool waits = st == ST_CORRUPT && base; /* a patch to the next checkpoint may be made */
+        if (st == ST_MISMATCH)
             LOG_E("--since=%s: %s; " REBASE, e->since, why);
-        code = st == ST_OK ? print_counts(e, base, target, &counts)
-               : st == ST_MISMATCH || (st == ST_CORRUPT && base) ? CTL_EXIT_REBASE
-               : st == ST_CORRUPT || st == ST_UNSUPPORTED        ? EXIT_PERMANENT
-                                                                 : EXIT_RETRY;
+        if (waits)
+            LOG_E("the newest checkpoint is damaged; try again after the next one");
+        code = st == ST_OK         ? print_counts(e, base, target, &counts)
+               : st == ST_MISMATCH ? CTL_EXIT_REBASE
+               : (st == ST_CORRUPT && !waits) || st == ST_UNSUPPORTED ? EXIT_PERMANENT
+                                                                      : EXIT_RETRY;
     }
     checkpoint_restore_close(base);
     checkpoint_restore_close(target);

@@ -92,26 +92,25 @@ static const struct flag_foreign foreign[] = {
 };
 static const struct flags_program program = {
     .name = "weirctl",
-    .doc =
-        "Weir's control client: shows the state of a running job, and sends it commands.\v"
-        "Commands:\n"
-        "  status               the step, the pace, the workers, servers and checkpoints\n"
-        "  members              the workers\n"
-        "  servers              the parameter servers\n"
-        "  who-is-late          how long steps waited for each worker, the longest first\n"
-        "  tables               the sparse tables: rows, memory and keys of each server\n"
-        "  checkpoint           writes a checkpoint now; --wait: waits until it is complete\n"
-        "  remove-worker INDEX  removes that worker at one of the next steps\n"
-        "  drain INDEX          moves that server's parameters to others, then ends it\n"
-        "  stop                 ends the job at its present step: a last checkpoint is\n"
-        "                       written, then all workers and servers exit with 0\n"
-        "  add worker           prints the command line with which a worker joins the job\n"
-        "  add ps HOST:PORT     prints that of a server that is to listen there\n"
-        "  export               writes the newest checkpoint of --checkpoint_dir to --output, for\n"
-        "                       programs that only read; --since: only what changed\n\n"
-        "Exit status: 0 done, 1 refused or failed, 2 usage, 3 export has no patch since that "
-        "step, 138 no server was reached (a job that has ended has none), or there is no job or "
-        "no newer checkpoint yet.",
+    .doc = "Weir's control client: shows the state of a running job, and sends it commands.\v"
+           "Commands:\n"
+           "  status               step, pace, workers, servers, checkpoints\n"
+           "  members              the workers\n"
+           "  servers              the parameter servers\n"
+           "  who-is-late          how long steps waited for each worker\n"
+           "  tables               the sparse tables: rows, memory and keys of each server\n"
+           "  checkpoint           writes a checkpoint now; --wait: until it is complete\n"
+           "  remove-worker INDEX  removes that worker at one of the next steps\n"
+           "  drain INDEX          moves that server's parameters to others, then ends it\n"
+           "  stop                 ends the job at its present step: a last checkpoint is\n"
+           "                       written, then all workers and servers exit with 0\n"
+           "  add worker           prints the command line with which a worker joins the job\n"
+           "  add ps HOST:PORT     prints that of a server that is to listen there\n"
+           "  export               writes the newest checkpoint to one file, --output, for\n"
+           "                       programs that only read; --since: only what changed\n\n"
+           "Exit status: 0 done, 1 refused or failed, 2 usage, 3 export has no patch since that "
+           "step, 138 no server was reached (a job that has ended has none), or there is no job or "
+           "no newer checkpoint yet.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .words = "COMMAND",
@@ -426,6 +425,14 @@ static void log_unknown(const char *const *word, int n)
               word[1]);
 }
 
+static bool is_known(const char *const *word, int n)
+{
+    bool known = false;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        known |= words_of_name(&commands[i], word, n) > 0;
+    return known;
+}
+
 static int run_words(const struct hosts *ps, const char *const *word, int n)
 {
     for (size_t i = 0; i < N_COMMANDS; i++) {
@@ -471,8 +478,12 @@ int main(int argc, char **argv)
         return has_room ? EXIT_USAGE : EXIT_RETRY;
     }
     bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since;
-    if (is_export && ps.n > 0)
-        LOG_E("export asks no server; remove --ps_hosts");
+    if (n_words > 0 && !is_known(words, n_words))
+        exit_code = run_words(&ps, words, n_words);
+    else if (is_export && (ps.n > 0 || opt_wait || opt_watch_s > 0))
+        LOG_E("export asks no server; remove --%s", ps.n > 0   ? "ps_hosts"
+                                                    : opt_wait ? "wait"
+                                                               : "watch");
     else if (!is_export && has_export_flag)
         LOG_E("--checkpoint_dir, --output and --since are only for the command export");
     else if (!is_export && ps.n == 0)

@@ -235,8 +235,14 @@ class Export(table_job.TableJob):
         self.refuse(2, "export asks no server; remove --ps_hosts", out,
                     "--ps_hosts=" + self.hosts[0])
         self.refuse(2, "output", "--output=" + self.folder)
-        self.refuse(REBASE, "has no such checkpoint any more", out, "--since=3")
-        self.refuse(REBASE, "has no such checkpoint any more", out, "--since=9.9-8")
+        manifest = ckpt_folder.path(self.folder, newest)
+        os.symlink(manifest, self.path("link"))
+        for taken in (manifest, os.path.join(self.folder, "new"), self.path("link")):
+            self.refuse(2, "whose files belong to the job", "--output=" + taken)
+        self.refuse(2, "is a device or a FIFO", "--output=/dev/null")
+        self.refuse(2, "export asks no server; remove --wait", out, "--wait")
+        self.refuse(REBASE, "has no such checkpoint .the newest one is ", out, "--since=3")
+        self.refuse(REBASE, "has no such checkpoint .the newest one is ", out, "--since=9.9-8")
         self.refuse(138, "is the newest checkpoint; try again", out, "--since=%d" % newest)
         self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + self.hosts[0], out,
                                "status"]).ends(2, "are only for the command export")
@@ -246,6 +252,9 @@ class Export(table_job.TableJob):
         self.refuse(REBASE, "does not match its checksum", out, "--since=%d" % first)
         damage_keys(ckpt_folder.path(self.folder, newest, "-0-of-2.safetensors"))
         self.refuse(1, "does not match its checksum", out)
+        self.refuse(138, "the newest checkpoint is damaged; try again", out, "--since=%d" % before)
+        os.remove(ckpt_folder.path(self.folder, newest, "-0-of-2.safetensors"))
+        self.refuse(138, "is newer than the newest complete checkpoint", out, "--since=%d" % newest)
         self.assertFalse(os.path.exists(self.path("out")))
 
 

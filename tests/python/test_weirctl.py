@@ -309,6 +309,7 @@ class Errors(Weirctl):
                             (["--frob", "status"], "unknown flag --frob")):
             self.one_line(self.ctl(hosts, *words, status=2)[1], text)
         self.one_line(self.ctl([], "status", status=2)[1], "--ps_hosts is missing")
+        self.one_line(self.ctl([], "exprot", status=2)[1], "'exprot' is not a command; ")
         self.assertIn("who-is-late", self.ctl([], "--help")[0])
 
 
