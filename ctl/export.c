@@ -56,9 +56,9 @@ static int check_output(const struct ctl_export *e)
     if (stat(dir, &its) != 0 || stat(e->folder, &folder) != 0 || its.st_dev != folder.st_dev ||
         its.st_ino != folder.st_ino)
         return 0;
-    LOG_E("--output=%s is in --checkpoint_dir=%s, whose files belong to the job; write it to "
-          "another folder",
-          e->output, e->folder);
+    LOG_E(
+        "--output=%s is in --checkpoint_dir=%s, whose files belong to the job; write it to another folder",
+        e->output, e->folder);
     return EXIT_USAGE;
 }
 
@@ -113,8 +113,8 @@ static struct checkpoint_id newest_id(const char *folder)
     return id;
 }
 
-/* Opens the newest complete checkpoint. A job that runs removes old ones meanwhile: so if the
- * newest one could not be opened, and there is another newest one now, the search begins again. */
+/* Opens the newest complete checkpoint. A running job removes old ones: if the newest
+ * one could not be opened, and there is another newest one now, the search begins again. */
 static enum status find_target(const struct ctl_export *e, struct checkpoint_restore **out)
 {
     const struct checkpoint_restore_query query = {.folder = e->folder};
@@ -198,8 +198,7 @@ static int open_base(const struct ctl_export *e, struct checkpoint_id since,
     if (checkpoint_names_compare(id, id_of(target)) > 0) {
         table_export_id(id_of(target), newest);
         LOG_E(
-            "--since=%s is newer than the newest complete checkpoint, %s; try again after the next "
-            "one",
+            "--since=%s is newer than the newest complete checkpoint, %s; try again after the next one",
             e->since, newest);
         return EXIT_RETRY;
     }
