@@ -77,6 +77,7 @@ class RunLocal(harness.Test):
                 (["--model=softmax"], "not '--model=softmax'"),
                 (["0"], "not '0'"),
                 (["2", "--task_index=1"], "sets --task_index for each program"),
+                (["2", "--trace=t"], "a file or port of its own for --trace"),
                 (["2", "--ps_hosts", "a:1"], "sets --ps_hosts for each program")):
             done = self.run_local(*arguments)
             done.wait(status=2)
