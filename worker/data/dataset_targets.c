@@ -81,7 +81,7 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
         return ST_OK;
     if (!d->targets && outputs == 1 && loss->kind != LAYER_SIGMOID_XENT) {
         LOG_E(
-            "%s: its labels are classes, but the model has 1 output, which distinguishes no classes; set \"classes\": 2 or more, or, if each sample has a number to fit, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
+            "%s: its labels are classes, but the model has 1 output, which distinguishes no classes; set \"classes\": 2 or more, or end the model with sigmoid_cross_entropy if the labels are 0 and 1; or, if each sample has a number to fit, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path);
         return ST_MISMATCH;
     }
