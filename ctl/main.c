@@ -196,7 +196,7 @@ static int run_view(const struct hosts *ps, enum ctl_view view)
         if (view == VIEW_LATE)
             ctl_sort_by_lateness(&s);
         if (st == ST_OK && (view == VIEW_STATUS || view == VIEW_SERVERS))
-            st = ctl_tables_add_bytes(&s, timeout_ms());
+            code = exit_code_of(ctl_tables_add_bytes(&s));
         if (st == ST_OK && code == 0)
             code = exit_code_of(show_view(&s, view));
         net_status_free(&s);

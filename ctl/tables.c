@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Longest wait of ctl_tables_add_bytes for one server: operators look at the status when servers
+ * hang. */
+enum { ADD_MS = 1000 };
+
 /* Part of each server, by its number; NULL: the server has not answered. */
 struct parts {
     int n;
@@ -17,8 +21,28 @@ struct parts {
     const struct net_status_table *of[HOSTS_MAX]; /* [n] figures of all tables */
 };
 
+/* How the other servers are asked. */
+struct request {
+    int64_t timeout_ms; /* longest wait for one server */
+    bool skips_missing; /* does not ask servers that the status reports as missing */
+    const char *loss;   /* text for the log: what an absent answer means */
+};
+
+/* Requests the status of server v. Returns NULL, or the reason why its part is not known. why: room
+ * for CONTROL_TEXT_BYTES. */
+static const char *ask_one(const struct net_status_server *v, const struct request *r, int n_tables,
+                           struct net_status *answer, char *why)
+{
+    if (r->skips_missing && v->state == SERVER_MISSING)
+        return "it is missing";
+    enum status st = status_client_ask(v->address, 0, r->timeout_ms, answer, why);
+    if (st != ST_OK)
+        return st == ST_DEADLINE ? "no answer" : why;
+    return answer->n_tables == n_tables ? NULL : "it has not begun this generation";
+}
+
 /* Requests the parts of the servers that `s` lists. */
-static enum status ask_all(const struct net_status *s, int64_t timeout_ms, struct parts *p)
+static enum status ask_all(const struct net_status *s, const struct request *r, struct parts *p)
 {
     p->answers = calloc((size_t)s->n_servers + 1, sizeof *p->answers);
     if (!p->answers)
@@ -34,12 +58,11 @@ static enum status ask_all(const struct net_status *s, int64_t timeout_ms, struc
         }
         if (v->server < 0 || v->n_chunks == 0)
             continue;
-        enum status st = status_client_ask(v->address, 0, timeout_ms, answer, why);
-        if (st == ST_OK && answer->n_tables == s->chunks->n_tables)
+        const char *reason = ask_one(v, r, s->chunks->n_tables, answer, why);
+        if (!reason)
             p->of[i] = answer->tables;
         else
-            LOG_W("ps:%d (%s): its part of the tables is not known: %s", v->server, v->address,
-                  st != ST_OK ? why : "it has not begun this generation");
+            LOG_W("ps:%d (%s): %s: %s", v->server, v->address, r->loss, reason);
     }
     return ST_OK;
 }
@@ -51,12 +74,13 @@ static void free_parts(struct parts *p)
     free(p->answers);
 }
 
-enum status ctl_tables_add_bytes(struct net_status *s, int64_t timeout_ms)
+enum status ctl_tables_add_bytes(struct net_status *s)
 {
+    const struct request r = {ADD_MS, true, "its memory is shown without the rows of tables"};
     struct parts p = {.answers = NULL};
     if (!s->chunks || s->chunks->n_tables == 0)
         return ST_OK;
-    enum status st = ask_all(s, timeout_ms, &p);
+    enum status st = ask_all(s, &r, &p);
     if (st != ST_OK)
         LOG_E("out of memory");
     for (int k = 0; k < p.n; k++)
@@ -134,13 +158,14 @@ static enum status print_json(const struct net_status *s, const struct parts *p)
 
 enum status ctl_tables_show(const struct net_status *s, int64_t timeout_ms, bool is_json)
 {
+    const struct request r = {timeout_ms, false, "its part of the tables is not known"};
     struct parts p = {.n = 0};
     enum status st = ST_OK;
     if (s->chunks->n_tables == 0 && !is_json) {
         puts("the job has no tables");
         return ST_OK;
     }
-    TRY(ask_all(s, timeout_ms, &p));
+    TRY(ask_all(s, &r, &p));
     st = is_json ? print_json(s, &p) : print_table(s, &p);
 done:
     if (st != ST_OK)

@@ -80,8 +80,9 @@ class WireTables(Client):
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
-    def test_weirctl_shows_the_part_of_each_server(self):
-        """Two servers have one bucket each; one bucket has more keys in its requests."""
+    def open_two(self):
+        """Starts two servers, which have one bucket each; returns them, the reply to the join, and
+        the streams to them."""
         server_job = self.job(n_workers=1, n_ps=2)
         servers = [server_job.start_ps(k) for k in range(2)]
         job = self.pb_job()
@@ -90,9 +91,14 @@ class WireTables(Client):
         reply = self.join_as(stubs[0], job)
         self.join_as(stubs[1], job, generation=reply.generation, ps0=reply.ps0)
         self.assertNotEqual(reply.server[BUCKET], reply.server[BUCKET + 1])
-        keys = [k for k in range(40) if mix(k) % 2 == 0]
         streams = [self.open_stream(s, generation=reply.generation, member=0, incarnation=7)
                    for s in stubs]
+        return server_job, servers, reply, streams
+
+    def test_weirctl_shows_the_part_of_each_server(self):
+        """One bucket has more keys in its requests than the other."""
+        server_job, servers, reply, streams = self.open_two()
+        keys = [k for k in range(40) if mix(k) % 2 == 0]
         stream = streams[reply.server[BUCKET]]
         ones = [1.0] * DIM
         answer = stream.ask("PUSH", BUCKET, 0, **push({k: ones for k in keys}, keys[:3]))
@@ -109,10 +115,33 @@ class WireTables(Client):
         self.assertIn("1 table in 2 buckets", server_job.ctl("status"))
         dense = 4 * 5  # bytes of the parameter
         for view in "status", "servers":
-            self.assertEqual({s["index"]: s["bytes"] for s in json.loads(
-                server_job.ctl(view, "--json"))["servers"]}, {
+            harness.until(lambda: {s["index"]: s["bytes"] for s in json.loads(
+                server_job.ctl(view, "--json"))["servers"]} == {
                     server: p["bytes"] + dense * (server == reply.server[DENSE])
-                    for server, p in parts.items()})
+                    for server, p in parts.items()}, "%s counts the rows" % view)
+        for s in streams:
+            s.cancel()
+        self.kill(*servers)
+
+    def test_weirctl_does_not_wait_for_hanging_server(self):
+        """The status does not wait for the rows of a server that hangs, whether ps 0 reports
+        it as missing, or not yet. The server's memory is then that of its parameters."""
+        server_job, servers, reply, streams = self.open_two()
+
+        def show(reason):
+            """Returns the entry of ps:1, after a check that a line names the reason."""
+            shown = harness.capture([
+                harness.program("weirctl"), "--ps_hosts=" + server_job.ps_hosts[0], "--json",
+                "--timeout_s=3600", "servers"], 60)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertRegex(shown.stderr, r"ps:1 \(%s\): its memory is shown without the rows of "
+                             "tables: (%s)\n" % (server_job.ps_hosts[1], reason))
+            return json.loads(shown.stdout)["servers"][1]
+        with harness.paused(servers[1]):
+            show("no answer|it is missing")
+            harness.until(lambda: server_job.report("servers")[1]["state"] == "missing",
+                          "ps:1 is missing")
+            self.assertEqual(show("it is missing")["bytes"], 4 * 5 * (reply.server[DENSE] == 1))
         for s in streams:
             s.cancel()
         self.kill(*servers)
