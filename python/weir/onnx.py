@@ -190,8 +190,10 @@ def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
     for l in layers:
         if l.name == "image":
             raise Unsupported("%s: %s: the input has this name in an ONNX file" % (path, l.what))
+    layers = _in_order(path, layers, dense)
+    for l in layers:
         l.inputs = ["image" if name == dense else name for name in l.inputs]
-    return root, _in_order(path, layers)
+    return root, layers
 
 
 def _check_names(path: str, layers: list[Layer], dense: str) -> None:
@@ -207,9 +209,9 @@ def _check_names(path: str, layers: list[Layer], dense: str) -> None:
         names.add(l.name)
 
 
-def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
+def _in_order(path: str, layers: list[Layer], dense: str) -> list[Layer]:
     """Returns the layers in an order in which each is behind the layers that it reads."""
-    done, left, made = {"image"}, list(layers), []
+    done, left, made = {dense}, list(layers), []
     while left:
         found = next((l for l in left if done.issuperset(l.inputs)), None)
         if found is None:

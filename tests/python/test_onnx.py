@@ -278,10 +278,14 @@ class Errors(harness.Test):
                     ('{"type": "layer_norm", "epsilon": []}', '"epsilon" must be a number'))),
                 ('{"clases": 3, "layers": []}', 'unknown key "clases"'),
                 ('{"inputs": {}, "layers": []}', "an object with one input, without"),
+                ('{"inputs": {"x": {"type": "dense", "shape": [1, 28, 28]}}, "layers": [{"type": '
+                 '"relu", "input": "image"}, {"type": "mean_squared_error"}]}',
+                 "layer 1 'relu1' (relu) reads a layer that does not exist"),
                 ('{"name": [], "layers": []}', '"name" must be')):
             write(good)
-            harness.write_file(model, text if '"input": [' in text else text.replace(
-                "{", '{"input": [1, 28, 28], ', 1) if len(text) > 1 else text)
+            harness.write_file(model, text if '"input": [' in text or '"shape"' in text else
+                               text.replace("{", '{"input": [1, 28, 28], ', 1)
+                               if len(text) > 1 else text)
             self.assertIn(words, self.said(model, export))
         for header in ('{"__metadata__": null}', '{"__metadata__": {"sample": 1}}',
                        '{"a": {"dtype": "F32", "shape": [[]], "data_offsets": [0, 0]}}'):
