@@ -1,14 +1,19 @@
 """Reads exports of sparse tables (weirctl export) without a server: full exports, and the patches
-that follow them (docs/guide/tables.md)."""
+that follow them (docs/guide/tables.md). All lengths, and the order of the keys, are checked when a
+file is read. The checksums of its tensors are not."""
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import dataclasses
 import json
 import math
 import mmap
+import operator
+import os
 import re
+import stat
 import struct
 from typing import Any, Iterator, Optional
 
@@ -17,12 +22,33 @@ from ._library import Error
 
 BUCKET = re.compile(r"(\S+) (keys|steps|rows|removed) \[(\d+)/(\d+)\]$")
 KINDS = {"keys": "Q", "steps": "Q", "removed": "Q", "rows": "f"}
+DTYPES = {"Q": "I64", "f": "F32"}
+MAX_HEADER = 2**32  # a file with a longer one is no safetensors file
 MASK = 2**64 - 1
 USE_OF_ROWS = 11  # RNG_ROWS of base/rng.h
 
 
 class Rebase(Error):
     """The patch does not continue these rows. Begin again: read a full export."""
+
+
+class _Foreign(Exception):
+    """The file was not written by weirctl export. The text is the end of the message."""
+
+
+@contextlib.contextmanager
+def _reading(path: str, kind: type[Error], action: str) -> Iterator[None]:
+    """Raises errors of a file as `kind`."""
+    try:
+        yield
+    except OSError as e:
+        raise Error("export %s: %s" % (path, e.strerror or e)) from None
+    except _Foreign as e:
+        raise kind("%s is no file of weirctl export%s" % (path, e)) from None
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError,
+            struct.error) as e:
+        raise kind("%s is damaged: %s; %s" % (
+            path, e if isinstance(e, ValueError) else repr(e), action)) from None
 
 
 def _mix(x: int) -> int:
@@ -48,6 +74,18 @@ class _Bucket:
     steps: memoryview
     rows: memoryview
     removed: memoryview
+
+    def check(self, what: str, dim: int) -> None:
+        """Raises ValueError unless the lengths and the order of the keys are right."""
+        n = len(self.keys)
+        if (len(self.steps), len(self.rows)) != (n, dim * n):
+            raise ValueError("%s has %d keys, %d steps and rows of %d numbers" % (
+                what, n, len(self.steps), len(self.rows)))
+        for keys in self.keys, self.removed:
+            if not all(map(operator.lt, keys, keys[1:])):
+                raise ValueError("the keys of %s are not in ascending order" % what)
+        if not set(self.removed).isdisjoint(self.keys):
+            raise ValueError("%s has a key that is also removed" % what)
 
     def find(self, key: int) -> Optional[int]:
         """Returns the place of a key's row: -1: the key is removed; None: it is not here."""
@@ -93,6 +131,14 @@ class _Table:
                 made[i] = (total - 12 * 65535 // 2) * (self._scale * 2.0**-16)
         return memoryview(struct.pack("%df" % self.dim, *made)).cast("f")
 
+    def keys(self) -> Iterator[int]:
+        """Yields the keys of all rows, bucket after bucket."""
+        for number in range(self.n_buckets):
+            for at, file in enumerate(self.files):
+                for key in file[number].keys:
+                    if all(newer[number].find(key) is None for newer in self.files[:at]):
+                        yield key
+
     def changed_count(self) -> int:
         """Returns by how many rows the newest file changes their number. Raises ValueError if it
         removes a key that has no row."""
@@ -106,37 +152,67 @@ class _Table:
         return change
 
 
+def _open(path: str) -> tuple[dict[str, Any], memoryview]:
+    """Returns the header of an export, and the memory of its tensors."""
+    info = os.stat(path)
+    if not stat.S_ISREG(info.st_mode) or info.st_size <= 8:
+        raise _Foreign
+    with open(path, "rb") as f:
+        content = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+    n, = struct.unpack_from("<Q", content)
+    if content[8:9] != b"{" or n > MAX_HEADER:
+        raise _Foreign
+    if n > len(content) - 8:
+        raise ValueError("its header is cut off")
+    header = json.loads(bytes(content[8:8 + n]))
+    found = header.get("__metadata__", {}).get("format")
+    if found != "weir tables":
+        raise _Foreign(", but of a checkpoint; run weirctl export" if found == "weir checkpoint"
+                       else "")
+    return header, content[8 + n:]
+
+
+def _tensor(data: memoryview, name: str, about: dict[str, Any], kind: str) -> memoryview:
+    """Returns the elements of a tensor, without its shape."""
+    (begin, end), shape = about["data_offsets"], about["shape"]
+    if not 0 <= begin <= end <= len(data):
+        raise ValueError("%s is cut off" % name)
+    if about["dtype"] != DTYPES[kind] or end - begin != math.prod(shape) * struct.calcsize(kind):
+        raise ValueError("%s has %d bytes of %s for the shape %s" % (
+            name, end - begin, about["dtype"], shape))
+    return data[begin:end].cast(kind)
+
+
 class _File:
     """An export: its metadata, parameters and buckets, in the memory of the file's pages."""
 
     def __init__(self, path: str) -> None:
-        with open(path, "rb") as f:
-            content = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-        n, = struct.unpack_from("<Q", content)
-        header = json.loads(bytes(content[8:8 + n]))
+        header, data = _open(path)
         self.about = header.pop("__metadata__")
-        if self.about["format"] != "weir tables":
-            raise ValueError("the format is %r" % self.about["format"])
+        self.is_patch = "since_id" in self.about
+        self.settings = {t["name"]: t for t in json.loads(self.about["tables"])}
         self.tensors: dict[str, memoryview] = {}
-        parts: dict[tuple[str, int, str], memoryview] = {}
+        parts: dict[str, memoryview] = {}
         for name, about in header.items():
-            begin, end = about["data_offsets"]
-            if not 0 <= begin <= end <= len(content) - 8 - n:
-                raise ValueError("%s is cut off" % name)
-            raw, found = content[8 + n + begin:8 + n + end], BUCKET.match(name)
+            found, shape = BUCKET.match(name), about["shape"]
             if found:
-                parts[found[1], int(found[3]), found[2]] = raw.cast(KINDS[found[2]])
+                parts[name] = _tensor(data, name, about, KINDS[found[2]])
             else:
-                shape = about["shape"]
-                flat = raw.cast("f")
-                self.tensors[name] = raw.cast("f", shape) if shape and math.prod(shape) else flat
-        self.tables: dict[str, list[_Bucket]] = {}
-        none = memoryview(b"").cast("Q")
-        for table in json.loads(self.about["tables"]) if self.about["tables"] != "{}" else ():
-            name = table["name"]
-            self.tables[name] = [_Bucket(*(parts[name, i, kind] for kind in (
-                "keys", "steps", "rows")), parts.get((name, i, "removed"), none)) for i in range(
-                    table["buckets"])]
+                flat = _tensor(data, name, about, "f")
+                self.tensors[name] = flat.cast("B").cast("f", shape) if shape and flat else flat
+        self.tables = {name: [self._bucket(parts, t, i) for i in range(t["buckets"])]
+                       for name, t in self.settings.items()}
+        if parts:
+            raise ValueError("%s belongs to no table" % min(parts))
+
+    def _bucket(self, parts: dict[str, memoryview], table: dict[str, Any], i: int) -> _Bucket:
+        """Returns a bucket, whose tensors it removes from `parts`."""
+        def part(kind: str) -> memoryview:
+            return parts.pop("%s %s [%d/%d]" % (table["name"], kind, i, table["buckets"]))
+        bucket = _Bucket(part("keys"), part("steps"), part("rows"),
+                         part("removed") if self.is_patch else memoryview(b"").cast("Q"))
+        bucket.check("bucket %d of '%s'" % (i, table["name"]), table["dim"])
+        return bucket
 
     @property
     def number(self) -> tuple[str, str]:
@@ -163,24 +239,25 @@ class Rows:
                 raise ValueError("table '%s' has %d rows instead of %s" % (
                     name, n, file.about["count " + name]))
 
+    def _table(self, name: str) -> _Table:
+        if name not in self._tables:
+            raise Error("no table '%s'; the export has%s" % (
+                name, ": " + ", ".join(self._tables) if self._tables else " no tables"))
+        return self._tables[name]
+
     def count(self, table: str) -> int:
         """Returns the number of a table's rows."""
-        return self._counts[table]
+        return self._counts[self._table(table).settings["name"]]
 
     def keys(self, table: str) -> Iterator[int]:
         """Yields the keys of all rows, bucket after bucket, from 0 to 2**64 - 1."""
-        t = self._tables[table]
-        for number in range(t.n_buckets):
-            for at, file in enumerate(t.files):
-                for key in file[number].keys:
-                    if all(newer[number].find(key) is None for newer in t.files[:at]):
-                        yield key
+        return self._table(table).keys()
 
     def lookup(self, table: str, keys: Any) -> tuple[memoryview, memoryview]:
         """Returns the rows of the keys, [n, dim] of float32, and the step that changed each row
         last, [n]. A key without a row has step 0 and the initial values of its row. keys: an array
         of int64 or uint64 (buffer protocol or DLPack)."""
-        t = self._tables[table]
+        t = self._table(table)
         at, n, held = _library.elements(keys, _library.KEYS)
         numbers = (ctypes.c_uint64 * n).from_address(at) if n else ()
         rows, steps = bytearray(4 * t.dim * n), bytearray(8 * n)
@@ -194,39 +271,34 @@ class Rows:
     def apply(self, path: str) -> "Rows":
         """Returns the rows after a patch. Raises Rebase unless the patch continues these rows:
         it belongs to another job, skips a checkpoint, was applied before, or is damaged."""
-        try:
-            file = _File(path)
-            about = file.about
-            since = about.get("since_id"), about.get("since_manifest_crc32c")
-            same = all(about[k] == self._file.about[k] for k in ("seed",))
-            if since != self._file.number or not same:
-                raise Rebase("%s %s, but these rows are of %s; begin again with a full export" % (
-                    path, "is a full export" if since[0] is None else "continues %s (%s)" % since,
-                    "%s (%s)" % self._file.number))
+        with _reading(path, Rebase, "begin again with a full export"):
+            file, mine = _File(path), self._file
+            if not file.is_patch:
+                raise Rebase("%s is a full export; read it with weir.rows.read" % path)
+            since = file.about["since_id"], file.about["since_manifest_crc32c"]
+            if since != mine.number:
+                before = "was applied before: it " if file.number == mine.number else ""
+                raise Rebase("%s %scontinues %s (%s), but these rows are of %s (%s); begin again "
+                             "with a full export" % (path, before, *since, *mine.number))
+            if (file.about["seed"], file.settings) != (mine.about["seed"], mine.settings):
+                raise Rebase("%s is of a job with another seed or other tables than these rows; "
+                             "begin again with a full export" % path)
             tables, counts = {}, {}
             for name, t in self._tables.items():
                 tables[name] = _Table(t.settings, t._seed, [file.tables[name], *t.files])
                 counts[name] = self._counts[name] + tables[name].changed_count()
             return Rows(file, tables, counts, self.n_patches + 1)
-        except OSError as e:
-            raise Error("export %s: %s" % (path, e.strerror)) from None
-        except (LookupError, ValueError, TypeError, AttributeError, struct.error) as e:
-            raise Rebase("patch %s is damaged: %r; begin again with a full export" % (
-                path, e)) from None
 
 
 def read(path: str) -> Rows:
     """Reads a full export. Rows are read from the file when they are looked up; the file may be
-    replaced or removed. Raises Error if it is no full export, or is damaged."""
-    try:
+    replaced by a rename, or removed, but not overwritten. Raises Error if it is no full export, or
+    is damaged."""
+    with _reading(path, Error, "export it again"):
         file = _File(path)
-        if "since_id" in file.about:
-            raise ValueError("it is a patch")
-        tables = {t["name"]: _Table(t, int(file.about["seed"]), [file.tables[t["name"]]])
-                  for t in (json.loads(file.about["tables"]) if file.tables else ())}
+        if file.is_patch:
+            raise Error("%s is a patch; read a full export, then apply the patch" % path)
+        tables = {name: _Table(t, int(file.about["seed"]), [file.tables[name]])
+                  for name, t in file.settings.items()}
         return Rows(file, tables, {name: sum(len(b.keys) for b in t.files[0])
                                    for name, t in tables.items()}, 0)
-    except OSError as e:
-        raise Error("export %s: %s" % (path, e.strerror)) from None
-    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as e:
-        raise Error("export %s is damaged, or no full export: %r" % (path, e)) from None

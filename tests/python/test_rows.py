@@ -25,27 +25,30 @@ def bucket_of(key):
     return weir_rows._mix(key) % BUCKETS
 
 
-def write(path, step, tables, since=None, about=(), removed=()):
+def write(path, step, tables, since=None, about=(), removed=(), change=None):
     """Writes an export. tables: {key: (step, row)} of `words`; a patch has changed rows only.
-    since: step of the patch's base."""
+    since: step of the patch's base. change: a function that damages the tensors, [name, dtype,
+    shape, values] each, before they are written."""
     about = {"format": "weir tables", "step": str(step), "id": "1.1-%d" % step,
              "manifest_crc32c": "%08x" % step, "seed": str(SEED), "tables": json.dumps(TABLES),
              "count words": str(len(tables)), **dict(about)}
     if since is not None:
         about = {"since_id": "1.1-%d" % since, "since_manifest_crc32c": "%08x" % since, **about}
-    parts = [("bias", "F32", [2], struct.pack("2f", step, 1))]
+    parts = [["bias", "F32", [2], struct.pack("2f", step, 1)]]
     for i in range(BUCKETS):
         mine = sorted(key for key in tables if bucket_of(key) == i)
         gone = sorted(key for key in removed if bucket_of(key) == i)
         parts += [
-            ("words keys [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", mine)),
-            ("words steps [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", [
-                tables[key][0] for key in mine])),
-            ("words rows [%d/%d]" % (i, BUCKETS), "F32", [len(mine), DIM], array.array("f", [
-                x for key in mine for x in tables[key][1]]))]
+            ["words keys [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", mine)],
+            ["words steps [%d/%d]" % (i, BUCKETS), "I64", [len(mine)], array.array("Q", [
+                tables[key][0] for key in mine])],
+            ["words rows [%d/%d]" % (i, BUCKETS), "F32", [len(mine), DIM], array.array("f", [
+                x for key in mine for x in tables[key][1]])]]
         if since is not None:
-            parts.append(("words removed [%d/%d]" % (i, BUCKETS), "I64", [len(gone)],
-                          array.array("Q", gone)))
+            parts.append(["words removed [%d/%d]" % (i, BUCKETS), "I64", [len(gone)],
+                          array.array("Q", gone)])
+    if change:
+        change(parts)
     header, content = {"__metadata__": about}, b""
     for name, dtype, shape, values in parts:
         header[name] = {"dtype": dtype, "shape": shape,
@@ -112,15 +115,19 @@ class Patches(harness.Test):
                                             "of 1.1-2 .*begin again with a full export" % at):
                     rows.apply(path)
         after = rows.apply(self.patches[2])
-        with self.assertRaises(weir.rows.Rebase):
-            after.apply(self.patches[2])  # twice
+        with self.assertRaisesRegex(weir.rows.Rebase, "was applied before: it continues 1.1-2 "):
+            after.apply(self.patches[2])
         before = self.states[2]
         other = self.patch(3, before, "other", since_manifest_crc32c="0000beef")
         with self.assertRaisesRegex(weir.rows.Rebase, "0000beef"):
             rows.apply(other)
         with self.assertRaises(weir.rows.Rebase):
             rows.apply(self.patch(3, before, "seed", seed="6"))
-        with self.assertRaisesRegex(weir.rows.Rebase, "is a full export"):
+        raised = dict(TABLES[0], max_rows=7)
+        with self.assertRaisesRegex(weir.rows.Rebase, "another seed or other tables"):
+            rows.apply(self.patch(3, before, "tables", tables=json.dumps([raised])))
+        with self.assertRaisesRegex(weir.rows.Rebase, "full3 is a full export; read it with "
+                                    "weir.rows.read$"):
             rows.apply(self.full[3])
         self.same(rows, 2)
 
@@ -135,9 +142,11 @@ class Patches(harness.Test):
         whole = harness.read_bytes(self.patches[2])
         for size in 0, 5, 100, len(whole) - 1:
             harness.write_file(self.path("cut"), whole[:size])
-            with self.assertRaisesRegex(weir.rows.Rebase, "is damaged"):
+            with self.assertRaisesRegex(weir.rows.Rebase, "cut is damaged: " if size > 8 else
+                                        "cut is no file of weirctl export$"):
                 rows.apply(self.path("cut"))
-        for path, why in ((self.patches[2], "it is a patch"), (self.path("cut"), "is damaged"),
+        for path, why in ((self.patches[2], "is a patch; read a full export, then apply the patch"),
+                          (self.path("cut"), "is damaged"),
                           (self.path("none"), "No such file")):
             with self.assertRaisesRegex(weir.Error, why):
                 weir.rows.read(path)
@@ -147,6 +156,100 @@ class Patches(harness.Test):
             rows.lookup("words", array.array("i", [1]))
         self.assertEqual(rows.lookup("words", array.array("q"))[1].tolist(), [])
         self.same(rows, 2)
+
+    def test_wrong_lengths_and_orders_are_refused(self):
+        rows, before = weir.rows.read(self.full[2]), self.states[2]
+
+        def longest(parts, kind):
+            return max((p for p in parts if p[0].startswith("words " + kind)),
+                       key=lambda p: len(p[3]))
+
+        def resize(kind, by):
+            def change(parts):
+                part = longest(parts, kind)
+                part[2][0] += by
+                each = DIM if kind == "rows" else 1
+                part[3] = part[3][:by * each] if by < 0 else part[3] + part[3][:by * each]
+            return change
+
+        def order(kind, move):
+            def change(parts):
+                keys = longest(parts, kind)[3]
+                self.assertGreater(len(keys), 1)
+                keys[0], keys[1] = move(keys[0], keys[1])
+            return change
+
+        def retype(parts):
+            longest(parts, "keys")[1] = "F32"
+
+        def reshape(parts):
+            parts[0][2] = [3]
+
+        def without(kind):
+            return lambda parts: parts.remove(longest(parts, kind))
+
+        def more(parts):
+            parts.append(["words keys [4/8]", "I64", [0], b""])
+
+        def both(parts):
+            """Lists a key as changed and as removed."""
+            gone = longest(parts, "removed")
+            number = gone[0].split()[2]
+            keys = next(p[3] for p in parts if p[0] == "words keys " + number)
+            gone[2], gone[3] = [1], keys[:1]
+
+        changes = [(resize(kind, by), "has [0-9]+ keys, [0-9]+ steps and rows of [0-9]+ numbers")
+                   for kind in ("keys", "steps", "rows") for by in (-1, 1)]
+        changes += [(order("keys", lambda a, b: (b, a)), "not in ascending order"),
+                    (order("keys", lambda a, b: (a, a)), "not in ascending order"),
+                    (retype, "bytes of F32 for the shape"),
+                    (reshape, "bias has 8 bytes of F32 for the shape .3."),
+                    (more, r"words keys \[4/8\] belongs to no table")]
+        changes += [(without(kind), "KeyError.*words " + kind)
+                    for kind in ("keys", "steps", "rows")]
+        patches = [(order("removed", lambda a, b: (b, a)), "not in ascending order"),
+                   (both, "has a key that is also removed"),
+                   (without("removed"), "KeyError.*words removed")]
+        # In a bucket with many keys above 2**63, an order of signed numbers is another one.
+        state, gone = {key: (3, [0.0] * DIM) for key in KEYS}, [key ^ 1 for key in KEYS]
+        weir.rows.read(write(self.path("right"), 3, state))
+        for i, (change, why) in enumerate(changes + patches):
+            path = write(self.path("wrong"), 3, state, 2, removed=gone, change=change)
+            with self.subTest(i), self.assertRaisesRegex(weir.rows.Rebase, "is damaged: .*" + why):
+                rows.apply(path)
+        for i, (change, why) in enumerate(changes):
+            path = write(self.path("wrong"), 3, state, change=change)
+            with self.subTest(i), self.assertRaisesRegex(weir.Error, "is damaged: .*" + why):
+                weir.rows.read(path)
+        path = write(self.path("wrong"), 3, state, change=lambda parts: parts.append(
+            ["words removed [0/%d]" % BUCKETS, "I64", [0], b""]))
+        with self.assertRaisesRegex(weir.Error, r"words removed \[0/4\] belongs to no table"):
+            weir.rows.read(path)
+        self.assertEqual(len(before), rows.count("words"))
+
+    def test_other_files_and_tables_are_named(self):
+        rows, other = weir.rows.read(self.full[2]), self.path("other")
+
+        def safetensors(about):
+            text = json.dumps({"__metadata__": about}).encode()
+            return struct.pack("<Q", len(text)) + text
+        for content, why in ((b"", "$"), (b"PK\3\4", "$"), (b'{"steps": 1, "more": {}}', "$"),
+                             (safetensors({}), "$"), (safetensors({"format": "other"}), "$"),
+                             (safetensors({"format": "weir checkpoint"}),
+                              ", but of a checkpoint; run weirctl export$")):
+            harness.write_file(other, content)
+            for call, kind in (weir.rows.read, weir.Error), (rows.apply, weir.rows.Rebase):
+                with self.assertRaisesRegex(kind, "other is no file of weirctl export" + why):
+                    call(other)
+        with self.assertRaisesRegex(weir.Error, "/dev/null is no file of weirctl export$"):
+            weir.rows.read("/dev/null")
+        keys = array.array("Q", [1])
+        none = weir.rows.read(write(self.path("none"), 0, {}, about={"tables": "[]"},
+                                    change=lambda parts: parts.__delitem__(slice(1, None))))
+        for rows_of, has in (rows, ": words"), (none, " no tables"):
+            for call in (rows_of.count, rows_of.keys, lambda t, r=rows_of: r.lookup(t, keys)):
+                with self.assertRaisesRegex(weir.Error, "^no table 'x'; the export has%s$" % has):
+                    call("x")
 
 
 @unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
