@@ -9,6 +9,7 @@ import array
 import http.server
 import json
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -19,9 +20,20 @@ import weir.rows
 from clicks import DIM, Net
 from torch import nn
 
-RETRY, REBASE = 138, 3  # exit codes of weirctl export
+REBASE = 3  # exit code of weirctl export
 SECONDS = 2  # between two looks for a checkpoint
+N_KEYS, N_DENSE = 26, 13  # numbers of a question
 PATCHES = 20  # a lookup searches each patch, so after this number the program reads all rows again
+
+
+def numbers_of(question, name, n, kinds):
+    """Returns the n numbers of a question that have this name."""
+    found = question.get(name) if isinstance(question, dict) else None
+    if not isinstance(found, list) or len(found) != n or not all(
+            isinstance(number, kinds) for number in found):
+        raise ValueError('"%s" must be a list of %d %snumbers' % (
+            name, n, "whole " if kinds is int else ""))
+    return found
 
 
 class Lookup(nn.Module):
@@ -45,8 +57,9 @@ class Scores:
                                   for name, values in rows.tensors.items()})
 
     def answer(self, question):
-        keys = array.array("Q", [key % 2**64 for key in question["keys"]])
-        dense = torch.tensor([question["dense"]], dtype=torch.float32)
+        keys = array.array("Q", [key % 2**64 for key in numbers_of(question, "keys", N_KEYS, int)])
+        dense = torch.tensor([numbers_of(question, "dense", N_DENSE, (int, float))],
+                             dtype=torch.float32)
         with torch.no_grad():
             score = self.net(torch.frombuffer(keys, dtype=torch.int64)[None], dense).sigmoid()
         return {"score": score.item(), "step": self.rows.step,
@@ -55,25 +68,36 @@ class Scores:
 
 class Follower(threading.Thread):
     """Keeps `now` at the scores of the folder's newest checkpoint. A request uses the object that
-    it has found there, also while the next one is made."""
+    it has found there, also while the next one is made. After an error it tries again."""
 
     def __init__(self, folder, path):
         super().__init__(daemon=True)
-        self.folder, self.path, self.now = folder, path, None
+        self.folder, self.path, self.now, self.said = folder, path, None, None
 
     def run(self):
         rows, wait = None, threading.Event()
         while True:
-            rows = self.look(rows)
+            try:
+                rows = self.look(rows)
+            except (weir.Error, OSError, ImportError, LookupError, ValueError, RuntimeError) as e:
+                self.say("%s: %s" % (type(e).__name__, e))
             wait.wait(SECONDS)
+
+    def say(self, line):
+        """Prints a line, unless it is the last one again."""
+        if line != self.said:
+            print(line, flush=True)
+        self.said = line
 
     def export(self, *since):
         """Returns the exit code of weirctl export."""
         done = subprocess.run([weir.program("weirctl"), "--checkpoint_dir=" + self.folder,
                                "--output=" + self.path, *since, "export"], check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode not in (0, RETRY):
-            print(done.stderr, flush=True)
+        if done.returncode:
+            # Without its time, a line is the same if the next look fails in the same way.
+            self.say(re.sub("^[A-Z] [0-9:.]+ ", "", done.stderr.strip(), flags=re.MULTILINE) or
+                     "weirctl export: exit code %d" % done.returncode)
         return done.returncode
 
     def look(self, rows):
@@ -85,10 +109,10 @@ class Follower(threading.Thread):
         try:
             rows = rows.apply(self.path) if rows else weir.rows.read(self.path)
         except weir.rows.Rebase as e:
-            print(e, flush=True)
+            self.say(str(e))
             return None
         self.now = Scores(rows)
-        print("serves step %d after %d patches" % (rows.step, rows.n_patches), flush=True)
+        self.say("serves step %d after %d patches" % (rows.step, rows.n_patches))
         return rows if rows.n_patches < PATCHES else None
 
 
@@ -101,8 +125,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = scores.answer(question) if scores else {"error": "no checkpoint yet"}
             code = 200 if scores else 503
-        except (LookupError, ValueError, TypeError, RuntimeError) as e:
-            code, answer = 400, {"error": repr(e)}
+        except (LookupError, ValueError, TypeError, RuntimeError, ArithmeticError) as e:
+            code, answer = 400, {"error": str(e)}
         made = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """examples/python/clicks_serve.py answers with the scores, the step and the last steps of the rows
-of the newest checkpoint: after a patch, and after all rows when the patch's base is deleted."""
+of the newest checkpoint: after a patch, after errors, and after all rows when the patch's base is
+deleted."""
 # label: cluster long
 import http.client
 import json
@@ -62,15 +63,34 @@ class Serve(torch_case.Torch):
         harness.check_output([harness.source("scripts/make_data"), "--clicks", "--out=" + self.data,
                               "--train=2000", "--test=500"])
         self.keys = clicks.load(self.data + "/train.safetensors")[0][:20].tolist()
+        programs = self.new_folder("programs")
         self.server = self.start("serve", [
             sys.executable, os.path.join(EXAMPLES, "clicks_serve.py"), self.kept, "--port=0"],
-            env=harness.package_env())
+            env={**harness.package_env(), "WEIR_PROGRAMS": programs})
         self.port = int(self.server.wait_line(r"^listens at http://localhost:(\d+)$").group(1))
         self.assertEqual(self.ask({"keys": [1] * 26, "dense": [0] * 13}),
                          (503, {"error": "no checkpoint yet"}))
+        self.server.wait_line("^Error: weir: there is no program weirctl in ")
+        os.symlink(harness.program("weirctl"), os.path.join(programs, "weirctl"))
+        self.server.wait_line("has no checkpoint yet; try again when the job has written one$")
         self.train(10)
         self.check(10, 0)
-        self.assertEqual(self.ask({"keys": [1], "dense": [0]})[0], 400)
+        keys, dense = [1] * 26, [0] * 13
+        for question, why in (({"keys": keys[1:], "dense": dense}, '"keys" must be a list of 26 '
+                               'whole numbers'),
+                              ({"keys": [1.5] * 26, "dense": dense}, '"keys" must be a list'),
+                              ({"keys": keys, "dense": dense * 2}, '"dense" must be a list of 13 '
+                               'numbers'),
+                              ({"keys": keys}, '"dense" must be'), ([], '"keys" must be')):
+            status, answer = self.ask(question)
+            self.assertEqual(status, 400)
+            self.assertIn(why, answer["error"])
+        self.server.wait_line("is the newest checkpoint; try again after the next one$")
+        away = self.kept + "-away"
+        os.rename(self.kept, away)
+        self.server.wait_line("^weirctl --checkpoint_dir=.*: No such file or directory$")
+        self.assertEqual(self.ask({"keys": keys, "dense": dense})[1]["step"], 10)
+        os.rename(away, self.kept)
         self.train(20)
         self.check(20, 1)
         shutil.rmtree(self.kept)
