@@ -42,24 +42,24 @@ static bool parse_since(const char *text, struct checkpoint_id *out)
 
 /* Checks that the output is a regular file, or a new one, outside of the folder of checkpoints, in
  * which it could replace one of them. */
-static int check_output(const struct ctl_export *e)
+static bool check_output(const struct ctl_export *e)
 {
     struct target t;
     struct stat its, folder;
     char dir[PATH_MAX];
     if (target_find(e->output, &t) != 0 || target_folder(t.path, dir) != 0)
-        return 0; /* output_path_check names the fault */
+        return true; /* output_path_check names the fault */
     if (t.in_place) {
         LOG_E("--output=%s is a device or a FIFO; write the name of a file", e->output);
-        return EXIT_USAGE;
+        return false;
     }
     if (stat(dir, &its) != 0 || stat(e->folder, &folder) != 0 || its.st_dev != folder.st_dev ||
         its.st_ino != folder.st_ino)
-        return 0;
+        return true;
     LOG_E(
         "--output=%s is in --checkpoint_dir=%s, whose files belong to the job; write it to another folder",
         e->output, e->folder);
-    return EXIT_USAGE;
+    return false;
 }
 
 static int check_usage(const struct ctl_export *e, struct checkpoint_id *since)
@@ -79,8 +79,9 @@ static int check_usage(const struct ctl_export *e, struct checkpoint_id *since)
             e->since);
         return EXIT_USAGE;
     }
-    int code = check_output(e);
-    enum status st = code == 0 ? output_path_check("output", e->output) : ST_INVALID;
+    if (!check_output(e))
+        return EXIT_USAGE;
+    enum status st = output_path_check("output", e->output);
     return st == ST_OK ? 0 : st == ST_INVALID ? EXIT_USAGE : EXIT_RETRY;
 }
 

@@ -175,28 +175,37 @@ static void await_state(struct rig *r, enum session_state state)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* Opens the rig, and lets a generation end while answers are pending; `thread` starts the next one.
+ * The server is stopped when the start has replaced the memory. Returns the number of pieces that
+ * it had received before those whose answers are pending. */
+static int end_with_pending_answers(struct rig *r, pthread_t *thread)
+{
+    struct net_start start;
+    rig_open(r, 1, true);
+    assert_int_equal(net_exchange_start(r->m.x, &start), ST_OK);
+    tiny_step_on(&r->m, 0, 2);
+    tiny_set(&r->tiny, &r->tiny.lose, 1);
+    int before = tiny_get(&r->tiny, &r->tiny.n_piece);
+    tiny_push_all(&r->m, 2);
+    tiny_await(&r->tiny, &r->tiny.n_piece, before + MODEL_CHUNKS);
+    tiny_rebase_late(&r->tiny, 0);
+    assert_int_equal(net_exchange_wait(r->m.x, 0, 1, 3), ST_REBASED);
+    assert_int_equal(pthread_create(thread, NULL, start_again, r), 0);
+    await_state(r, SESSION_ASKING);
+    tiny_stop(&r->tiny);
+    r->tiny.lose = 0;
+    return before;
+}
+
 /* A generation ends while some answers are pending, the stream breaks, and the server is joined
  * again for these answers. It cannot write to memory that the next generation uses. */
 static void server_of_an_ending_generation_does_not_write(void **state)
 {
     struct rig r;
-    struct net_start start;
     pthread_t thread;
     void *failed;
-    rig_open(&r, 1, true);
-    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
-    tiny_step_on(&r.m, 0, 2);
-    tiny_set(&r.tiny, &r.tiny.lose, 1);
-    int before = tiny_get(&r.tiny, &r.tiny.n_piece);
-    tiny_push_all(&r.m, 2);
-    tiny_await(&r.tiny, &r.tiny.n_piece, before + MODEL_CHUNKS);
-    tiny_rebase_late(&r.tiny, 0);
-    assert_int_equal(net_exchange_wait(r.m.x, 0, 1, 3), ST_REBASED);
+    int before = end_with_pending_answers(&r, &thread);
     int placed = n_placed(&r), joins = tiny_get(&r.tiny, &r.tiny.n_join);
-    assert_int_equal(pthread_create(&thread, NULL, start_again, &r), 0);
-    await_state(&r, SESSION_ASKING); /* the start has replaced the memory */
-    tiny_stop(&r.tiny);
-    r.tiny.lose = 0;
     tiny_start(&r.tiny);
     tiny_await(&r.tiny, &r.tiny.n_piece, before + 2 * MODEL_CHUNKS - 1);
     tiny_await(&r.tiny, &r.tiny.n_join, joins + 2);
@@ -214,22 +223,9 @@ static void server_of_an_ending_generation_does_not_write(void **state)
 static void server_that_is_ahead_writes_again(void **state)
 {
     struct rig r;
-    struct net_start start;
     pthread_t thread;
     void *failed;
-    rig_open(&r, 1, true);
-    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
-    tiny_step_on(&r.m, 0, 2);
-    tiny_set(&r.tiny, &r.tiny.lose, 1);
-    int before = tiny_get(&r.tiny, &r.tiny.n_piece);
-    tiny_push_all(&r.m, 2);
-    tiny_await(&r.tiny, &r.tiny.n_piece, before + MODEL_CHUNKS);
-    tiny_rebase_late(&r.tiny, 0);
-    assert_int_equal(net_exchange_wait(r.m.x, 0, 1, 3), ST_REBASED);
-    assert_int_equal(pthread_create(&thread, NULL, start_again, &r), 0);
-    await_state(&r, SESSION_ASKING);
-    tiny_stop(&r.tiny);
-    r.tiny.lose = 0;
+    (void)end_with_pending_answers(&r, &thread);
     tiny_go_back(&r.tiny, 1);
     tiny_start(&r.tiny);
     assert_int_equal(pthread_join(thread, &failed), 0);

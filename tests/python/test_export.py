@@ -100,6 +100,14 @@ class Export(table_job.TableJob):
     def await_checkpoints(self, n):
         harness.until(lambda: len(ckpt_folder.steps(self.folder)) >= n, "a checkpoint", 60)
 
+    def start_members_that_wait(self, *gates):
+        """Starts the members, which wait at each gate for one more checkpoint."""
+        self.start_members(2, *gates)
+        for n, gate in enumerate(gates, 1):
+            self.await_gate(gate)
+            self.await_checkpoints(n)
+            self.open_gate(gate)
+
     def until(self, step):
         """Returns a copy of the checkpoints up to this step."""
         folder = self.new_folder("until-%d" % step)
@@ -161,11 +169,7 @@ class Export(table_job.TableJob):
         self.settings = ["table.when_full=evict", "table.buckets=2", "table.max_rows=12",
                          "table.step_rows=12"]
         self.start_servers(2)
-        self.start_members(2, 14, 26)
-        for n, gate in enumerate((14, 26), 1):
-            self.await_gate(gate)
-            self.await_checkpoints(n)
-            self.open_gate(gate)
+        self.start_members_that_wait(14, 26)
         self.wait_all([*self.members.values(), *self.servers.values()])
         self.assertGreater(self.check_all_pairs(), 0)
 
@@ -221,11 +225,7 @@ class Export(table_job.TableJob):
         self.refuse(1, "no-folder: No such file or directory", out, folder=self.path("no-folder"))
         self.refuse(138, "has no checkpoint yet", out, folder=self.new_folder("empty"))
         self.start_servers(2)
-        self.start_members(2, 14, 26)
-        for n, gate in enumerate((14, 26), 1):
-            self.await_gate(gate)
-            self.await_checkpoints(n)
-            self.open_gate(gate)
+        self.start_members_that_wait(14, 26)
         self.finish()
         first, before, newest = [ckpt_folder.steps(self.folder)[i] for i in (0, -2, -1)]
         self.refuse(2, "--output is missing")
