@@ -15,14 +15,15 @@ struct net {
     void (*build)(struct reference *r);
 };
 
-/* Chains first, then graphs; the last net ends with squared errors. */
+/* Chains first, then graphs; BENCH_SQUARED ends with squared errors. */
 extern const struct net bench_nets[];
 extern int bench_n_nets;
 /* Nets without relus and max pools: rounding may change the sign before a relu, and the index of a
  * maximum. */
 enum { BENCH_N_SMOOTH = 2 };
 extern const struct net bench_smooth[BENCH_N_SMOOTH];
-enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* numbers of nets, and of chains */
+/* Numbers of nets, and of chains. */
+enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11, BENCH_SQUARED = 26 };
 
 struct bench {
     struct reference *r;

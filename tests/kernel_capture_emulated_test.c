@@ -234,7 +234,7 @@ static void test_another_algorithm(void **state)
 /* Targets need another loss than labels, so the captures of a step with labels do not suit. */
 static void test_targets_and_labels(void **state)
 {
-    const struct net *net = &bench_nets[bench_n_nets - 1];
+    const struct net *net = &bench_nets[BENCH_SQUARED];
     struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
     float targets[BENCH_BATCH][CLASSES];
     const float *row[BENCH_BATCH];

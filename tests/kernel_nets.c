@@ -498,7 +498,7 @@ const struct net bench_nets[] = {
     {"no biases", 2, 16, 13, build_unbiased},
     {"activations", 2, 11, 12, build_activations},
     {"activations in a graph", 2, 7, 8, build_activation_graph},
-    {"squared error", 1, 7, 8, build_squared},
+    [BENCH_SQUARED] = {"squared error", 1, 7, 8, build_squared},
     {"products and sums", 2, 7, 9, build_products},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];
