@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "worker/data/data_cifar.h"
-#include "worker/data/data_csv.h"
 #include "worker/data/data_images.h"
+#include "worker/data/dataset_csv.h"
 #include "worker/data/dataset_find.h"
 #include "worker/data/dataset_impl.h"
 #include "worker/data/dataset_targets.h"
@@ -191,16 +191,6 @@ static enum status read_labels(struct source *s)
     return ST_OK;
 }
 
-/* Returns true if the file's name is that of a CSV file, because CSV has no magic number. */
-static bool is_csv(const char *path)
-{
-    size_t n = strlen(path);
-    if (n > 3 && strcmp(path + n - 3, ".gz") == 0)
-        n -= 3;
-    return n > 4 &&
-           (strncmp(path + n - 4, ".csv", 4) == 0 || strncmp(path + n - 4, ".tsv", 4) == 0);
-}
-
 static bool is_folder(const char *path)
 {
     struct stat info;
@@ -265,79 +255,6 @@ static enum status open_cifar(struct source *s, const struct dataset_request *r,
     s->array[SAMPLES] = cifar.samples;
     s->array[LABELS] = cifar.labels;
     return ST_OK;
-}
-
-/* Moves the keys of a CSV file to the set. */
-static void take_csv_keys(struct source *s, struct data_csv *csv, int n)
-{
-    for (int i = 0; i < n; i++) {
-        struct data_csv_keys *k = &csv->keys[i];
-        s->keys.input[i] = (struct dataset_key_input){k->n_columns, k->keys, k->first};
-        s->own_keys[i] = k->keys;
-        s->own_first[i] = k->first;
-        if (k->columns)
-            s->key_columns = k->columns;
-    }
-}
-
-static enum status check_csv_features(const struct data_csv *csv, const char *path)
-{
-    if (csv->samples.dim[1] > 0)
-        return ST_OK;
-    LOG_E(
-        "%s: all its columns except labels and ignored ones have keys; a column of numbers must be left for the samples",
-        path);
-    return ST_UNSUPPORTED;
-}
-
-static enum status open_csv(struct source *s, const struct dataset_request *r,
-                            const struct dataset_paths *p)
-{
-    if (*p->labels) {
-        LOG_E(
-            "--%s_labels: %s has its labels in a column; remove the flag, and name the column with --label_column",
-            r->part, p->data);
-        return ST_INVALID;
-    }
-    struct data_csv_key_input keys[DATASET_MAX_KEY_INPUTS];
-    CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
-    for (int i = 0; i < r->n_keys; i++)
-        keys[i] = (struct data_csv_key_input){r->keys[i].input, r->keys[i].columns,
-                                              r->keys[i].listed_by, r->keys[i].are_numbers};
-    const struct data_csv_columns columns = {
-        .label = r->label_column,
-        .targets = r->target_columns,
-        .ignored = r->ignore_columns,
-        .classes = r->class_names,
-        .features = r->features,
-        .feature_names = r->feature_names,
-        .label_names = r->label_names,
-        .ignored_names = r->ignored_names,
-        .roles = r->csv_roles,
-        .are_targets = r->are_targets,
-        .may_lack = r->to_predict,
-        .header = (enum data_csv_header)r->csv_header,
-        .describe = r->describe,
-        .warn = r->warn,
-        .keys = keys,
-        .n_keys = r->n_keys,
-        .key_separator = r->key_separator,
-    };
-    struct data_csv csv;
-    enum status st =
-        data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, &columns, &csv);
-    if (st != ST_OK)
-        return st;
-    s->array[SAMPLES] = csv.samples;
-    s->array[LABELS] = csv.labels;
-    s->class_names = csv.classes;
-    s->columns = csv.columns;
-    s->label_names = csv.label_names;
-    s->ignored_names = csv.ignored_names;
-    s->csv_roles = csv.roles;
-    s->d.scale = csv.scale;
-    take_csv_keys(s, &csv, r->n_keys);
-    return check_csv_features(&csv, p->data);
 }
 
 /* Returns the flags that apply to this set. --data_layout does not apply to an IDX file of two or
@@ -423,8 +340,8 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
         return ST_OK;
     }
     TRY(data_file_open(p->data, &s->file[SAMPLES]));
-    if (is_csv(p->data)) {
-        TRY(open_csv(s, r, p));
+    if (dataset_csv_is(p->data)) {
+        TRY(dataset_csv_open(s, r, p));
         s->d.uses = DATASET_USES_COLUMN;
         return ST_OK;
     }
@@ -474,7 +391,7 @@ static enum status load_keys(struct source *s, const struct dataset_request *r)
     enum status st = ST_OK;
     const struct data_file *f = s->file[SAMPLES];
     CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
-    for (int i = 0; i < r->n_keys && !is_csv(f->path); i++) {
+    for (int i = 0; i < r->n_keys && !dataset_csv_is(f->path); i++) {
         if (!has_names(f) || is_pickled(f)) {
             LOG_E(
                 "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array and CSV files as columns: save samples and keys in one such file",
