@@ -146,32 +146,40 @@ static enum status check_standardized(const struct worker *w, const char *file)
     return ST_UNSUPPORTED;
 }
 
-/* Finds the names of the classes for the test set: those of the training set, or those in the
- * evaluated file. "": there are no names, or they are unknown. */
-static enum status find_class_names(struct worker *w)
+enum status input_read_file(struct worker *w)
+{
+    enum status st = ST_OK;
+    struct options *o = &w->opt;
+    const char *file = o->predict ? o->predict : o->evaluate;
+    TRY(trained_on_read(file, &w->trained_on));
+    TRY(check_named(w, file));
+    TRY(check_standardized(w, file));
+    o->test.to_predict = o->predict != NULL;
+    o->test.feature_names = w->trained_on.columns;
+    o->test.label_names = w->trained_on.label_names;
+    o->test.ignored_names = w->trained_on.ignored_names;
+    o->test.csv_roles = w->trained_on.csv_roles;
+    o->test.are_targets = w->trained_on.labels == JOB_LABELS_TARGETS;
+    if (w->trained_on.sample.n_dims > 0)
+        o->test.features = shape_elems(&w->trained_on.sample);
+done:
+    return st;
+}
+
+/* Opens the training set, if the worker trains. Then finds the names of the classes for the test
+ * set: those of the training set, or those in the evaluated file. "": there are no names, or they
+ * are unknown. */
+static enum status open_train(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    const char *file = o->predict ? o->predict : o->evaluate, *names = NULL;
+    const char *names = w->trained_on.class_names;
     char text[DATA_WORDS_TEXT_BYTES];
-    if (!file) {
+    if (!o->predict && !o->evaluate) {
         TRY(dataset_open(&o->train, &w->train));
         names = w->train->class_names;
         if (names)
             LOG_I("classes, from 0 on: %s", data_words_text(names, text));
-    } else {
-        TRY(trained_on_read(file, &w->trained_on));
-        TRY(check_named(w, file));
-        TRY(check_standardized(w, file));
-        names = w->trained_on.class_names;
-        w->opt.test.to_predict = o->predict != NULL;
-        w->opt.test.feature_names = w->trained_on.columns;
-        w->opt.test.label_names = w->trained_on.label_names;
-        w->opt.test.ignored_names = w->trained_on.ignored_names;
-        w->opt.test.csv_roles = w->trained_on.csv_roles;
-        w->opt.test.are_targets = w->trained_on.labels == JOB_LABELS_TARGETS;
-        if (w->trained_on.sample.n_dims > 0)
-            w->opt.test.features = shape_elems(&w->trained_on.sample);
     }
     w->opt.test.class_names = names ? names : "";
 done:
@@ -226,7 +234,7 @@ static void warn_same_samples(const struct worker *w)
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
-    TRY(find_class_names(w));
+    TRY(open_train(w));
     /* samples of other classes may be on other workers if --data_shard=own is set */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));

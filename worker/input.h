@@ -8,6 +8,10 @@
 #define WORKER_INPUT_H
 #include "worker/worker.h"
 
+/* Reads the description of the training data in the file of --evaluate or --predict, and sets how
+ * the test set is read. ST_INVALID: no flag names the data. ST_UNSUPPORTED: the file lacks the
+ * numbers of --standardize. */
+enum status input_read_file(struct worker *w);
 /* Opens the data sets that the flags name. Classes that are words have the same numbers in all
  * sets. ST_INVALID: a flag applies to none of the sets' formats. ST_MISMATCH: two sets have samples
  * of different sizes or columns with different names, or one set has targets and another has

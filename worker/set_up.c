@@ -504,8 +504,8 @@ enum status set_up(struct worker *w)
 
 enum status set_up_inference(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {input_open,        set_up_model_choose,
-                                                     set_up_model_read, make_towers,
-                                                     read_inputs,       allocate_params};
+    enum status (*const parts[])(struct worker *) = {
+        input_read_file, set_up_model_choose, input_open,     set_up_model_read,
+        make_towers,     read_inputs,         allocate_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }
