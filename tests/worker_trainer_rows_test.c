@@ -9,6 +9,7 @@
 #include "tests/check.h"
 #include "tests/skip.h"
 #include "worker/data/dataset_keys.h"
+#include "worker/train/evaluate.h"
 #include "worker/train/trainer.h"
 #include <math.h>
 #include <pthread.h>
@@ -273,7 +274,8 @@ static void rig_make(struct rig *r, int n_towers)
     assert_int_equal(chunks_create(&r->param, 1, CHUNKS_MIN_BYTES, &r->chunks), ST_OK);
     assert_int_equal(tables_add(r->chunks, &r->table, 1), ST_OK);
     assert_int_equal(r->chunks->n_chunks, 1 + BUCKETS);
-    r->model = (struct model){.n_layers = LAYERS,
+    r->model = (struct model){.name = "rows",
+                              .n_layers = LAYERS,
                               .layers = layers,
                               .classes = CLASSES,
                               .n_params = 1,
@@ -436,6 +438,60 @@ static void test_evaluation_reads_rows(void **state)
     rig_free(&r);
 }
 
+/* Reads rows of a file in which the row of key 0 is missing. ctx: number of calls. */
+static enum status read_rows(void *ctx, int table, const uint64_t *keys, size_t n, float *rows)
+{
+    assert_int_equal(table, 0);
+    ++*(int *)ctx;
+    for (size_t i = 0; i < n; i++)
+        for (int d = 0; d < UNITS; d++)
+            rows[i * UNITS + (size_t)d] = keys[i] == 0 ? 0 : ps.rows[keys[i]][d];
+    return ST_OK;
+}
+
+/* An inference without servers reads all rows of a batch from a reader. */
+static void test_inference_reads_from_reader(void **state)
+{
+    struct rig r;
+    struct exact e;
+    struct tower *t;
+    struct evaluate_sums sums;
+    int n_calls = 0;
+    double exact_loss = 0;
+    const struct table_reader reader = {read_rows, &n_calls};
+    rig_make(&r, 1);
+    r.cfg.test = &r.data;
+    r.cfg.updates = NULL;
+    r.cfg.reader = &reader;
+    assert_int_equal(evaluate_tower_create(&r.cfg, &t), ST_OK);
+    assert_int_equal(evaluate_run(t, NULL, &sums), ST_OK);
+    assert_int_equal(n_calls, 1);
+    exact_begin(&e);
+    memset(e.rows[0], 0, sizeof e.rows[0]);
+    for (int i = 0; i < ITEMS; i++)
+        exact_loss += exact_item(&e, &r, i, 1, NULL);
+    assert_true(fabs(exact_loss - sums.loss) < 1e-4);
+    tower_destroy(t);
+    rig_free(&r);
+}
+
+/* A model with a table needs servers, or a reader. */
+static void test_tables_without_rows_are_refused(void **state)
+{
+    static const struct updates_ops alone = {.push = fake_push};
+    struct updates updates = {&alone, NULL};
+    struct rig r;
+    struct tower *t;
+    rig_make(&r, 1);
+    r.cfg.test = &r.data;
+    for (int i = 0; i < 2; i++) {
+        r.cfg.updates = i == 0 ? NULL : &updates;
+        assert_int_equal(CAPTURE(evaluate_tower_create(&r.cfg, &t)), ST_UNSUPPORTED);
+        assert_non_null(strstr(capture_text, "layer 'bag' of model 'rows' reads rows of a table"));
+    }
+    rig_free(&r);
+}
+
 /* The generation ends while towers wait for versions or rows; the step begins again, with the same
  * result. */
 static void test_end_of_generation(void **state)
@@ -479,6 +535,7 @@ int main(void)
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return skip_program("the CPU backend was not built");
     return RUN_TESTS(test_steps_equal_plain_loops, test_own_pace_pulls_rows,
-                     test_evaluation_reads_rows, test_end_of_generation,
+                     test_evaluation_reads_rows, test_inference_reads_from_reader,
+                     test_tables_without_rows_are_refused, test_end_of_generation,
                      test_bad_gradients_are_skipped);
 }

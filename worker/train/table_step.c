@@ -150,19 +150,10 @@ static enum status sort_keys(struct table_step *s, bool is_next)
     return ST_INVALID;
 }
 
-enum status table_step_read(struct table_step *s, int64_t step)
+/* Reads the rows of s->asked from the servers. */
+static enum status read_servers(struct table_step *s, int64_t step)
 {
-    enum status st = ST_OK;
-    size_t at = 0, room = s->rows_room;
     bool exact = !s->cfg.own_pace && !s->cfg.reads_only;
-    TRY(sort_keys(s, false));
-    for (int i = 0; i < s->cfg.n_towers; i++) {
-        s->part[i].at = at;
-        at += s->part[i].now.n_keys;
-    }
-    if (!grow(&s->rows, &room, at * s->rule.dim) ||
-        !grow(&s->grads, &s->rows_room, at * s->rule.dim))
-        return no_memory(s, at);
     memcpy(s->done, s->asked.first, (size_t)s->cfg.table->n_buckets * sizeof *s->done);
     struct row_reads r = {.updates = s->cfg.updates,
                           .table = s->cfg.table,
@@ -172,7 +163,26 @@ enum status table_step_read(struct table_step *s, int64_t step)
                           .exact = exact,
                           .rows = s->rows,
                           .deadline_ns = INT64_MAX};
-    st = row_reads_run(&r);
+    return row_reads_run(&r);
+}
+
+enum status table_step_read(struct table_step *s, int64_t step)
+{
+    enum status st = ST_OK;
+    const struct table_reader *reader = s->cfg.reader;
+    size_t at = 0, room = s->rows_room, n = 0;
+    const uint64_t *keys = reader ? list_keys(s, false, &n) : NULL;
+    if (reader && !keys)
+        return no_memory(s, n);
+    TRY(reader ? ST_OK : sort_keys(s, false));
+    for (int i = 0; i < s->cfg.n_towers; i++) {
+        s->part[i].at = at;
+        at += s->part[i].now.n_keys;
+    }
+    if (!grow(&s->rows, &room, at * s->rule.dim) ||
+        !grow(&s->grads, &s->rows_room, at * s->rule.dim))
+        return no_memory(s, at);
+    st = reader ? reader->read(reader->ctx, s->cfg.index, keys, n, s->rows) : read_servers(s, step);
 done:
     return st;
 }

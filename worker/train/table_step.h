@@ -16,10 +16,14 @@
 #define WORKER_TRAIN_TABLE_STEP_H
 #include "member/updates.h"
 #include "worker/train/bags.h"
+#include "worker/train/table_reader.h"
 
 struct table_step_config { /* pointers are borrowed while the object exists */
     const struct updates *updates;
     const struct net_table *table;
+    /* reader of the rows of table number `index`, for inference; NULL: servers have them */
+    const struct table_reader *reader;
+    int index;
     bool mean; /* rule of the bags; false: sum */
     int n_towers;
     bool own_pace; /* each bucket advances independently; steps are those of this worker */

@@ -5,6 +5,17 @@
 #include "worker/train/tower.h"
 #include <stdlib.h>
 
+/* Refuses a layer whose rows this worker cannot read. */
+static enum status check_source(const struct trainer_config *cfg, int layer)
+{
+    if (cfg->reader || (cfg->updates && cfg->updates->ops->push_rows))
+        return ST_OK;
+    LOG_E(
+        "layer '%s' of model '%s' reads rows of a table, but this worker has neither servers nor a file with the rows",
+        cfg->model->layers[layer].name, cfg->model->name);
+    return ST_UNSUPPORTED;
+}
+
 enum status tower_tables_create(const struct trainer_config *cfg, int n_towers, bool reads_only,
                                 struct table_step ***out)
 {
@@ -15,20 +26,24 @@ enum status tower_tables_create(const struct trainer_config *cfg, int n_towers, 
     for (int i = 0; i < m->n_layers; i++) {
         if (!layer_is_on_host(m->layers[i].kind))
             continue;
+        TRY(check_source(cfg, i));
         CHECK(n < cfg->chunks->n_tables);
         if (!tables)
             tables = calloc((size_t)m->n_layers, sizeof *tables);
         if (!tables) {
             LOG_E("out of memory for the tables of %d layers", m->n_layers);
-            return ST_NOMEM;
+            TRY(ST_NOMEM);
         }
         struct table_step_config c = {.updates = cfg->updates,
-                                      .table = &cfg->chunks->tables[n++],
+                                      .table = &cfg->chunks->tables[n],
+                                      .reader = cfg->reader,
+                                      .index = n,
                                       .mean = m->layers[i].mean,
                                       .n_towers = n_towers,
                                       .own_pace = cfg->own_pace,
                                       .reads_only = reads_only};
         TRY(table_step_create(&c, &tables[i]));
+        n++;
     }
     *out = tables;
     tables = NULL;

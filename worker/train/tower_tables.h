@@ -3,7 +3,7 @@
  * and so on.
  * Owns:    the tables, see table_step.h.
  * Threads: one at a time.
- * Errors:  those of table_step.h. */
+ * Errors:  those of table_step.h; ST_UNSUPPORTED, logged: there is no source of rows. */
 #ifndef WORKER_TRAIN_TOWER_TABLES_H
 #define WORKER_TRAIN_TOWER_TABLES_H
 #include "worker/train/table_step.h"

@@ -9,6 +9,7 @@
 #include "worker/place/tower_plan.h"
 #include "worker/train/observer.h"
 #include "worker/train/progress.h"
+#include "worker/train/table_reader.h"
 #include <stdbool.h>
 
 /* Result of evaluating the parameters of a step on the validation data. */
@@ -35,6 +36,8 @@ struct trainer_config {
      * worker the whole set; NULL: each worker evaluates the test set instead */
     const struct dataset *validation;
     struct updates *updates;
+    /* inference without `updates`: reader of the rows of the model's tables; NULL: none */
+    const struct table_reader *reader;
     /* optimizer of the servers; NULL: no servers, or the trainer never updates ahead of them */
     const struct optim_config *server_optim;
     /* threads for loops over parameters, if the towers' backend has no threads for them */
