@@ -1,6 +1,7 @@
 /* worker/train/trainer_impl.h - the trainer, shared by its files and private to them.
  *
- *   trainer.c        creation, a run from its start to its end, the test set
+ *   trainer.c        creation, a run from its start to its end
+ *   trainer_evaluate.c evaluations of the test set and of the validation data
  *   trainer_state.c  whether the towers stop, and which steps are invalid
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   sum and push of all towers' contributions
@@ -131,7 +132,11 @@ int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have 
 /* Returns the step that the job has reached; with own_pace, the version of the slowest chunk. */
 int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
-/* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).
+/* trainer_evaluate.c */
+
+/* Updates the averages of the parameters, if there are any. */
+enum status trainer_fetch_averages(struct trainer *t);
+/* Logs the accuracy on the test set, or on the validation data, at the step.
  * ST_CANCELLED: training was stopped, or this evaluation ends it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);
 
