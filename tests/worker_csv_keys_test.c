@@ -58,7 +58,7 @@ static void listed_columns_have_the_order_of_the_list(void **state)
     const struct data_csv_keys *k = &csv.keys[0];
     assert_int_equal(k->n_columns, 2);
     assert_null(k->first);
-    assert_null(k->columns);
+    assert_string_equal(k->columns, "genre,city");
     assert_true(k->keys[0] == key("genre=rock") && k->keys[1] == key("city=Oslo"));
     assert_true(k->keys[2] == key("genre=pop") && k->keys[3] == key("city=Rom"));
     assert_int_equal(csv.samples.dim[1], 1);
@@ -244,6 +244,57 @@ static void later_files_find_keys_by_name_or_position(void **state)
     refuse("3,4,1\n", &columns, ST_MISMATCH, "its columns of keys are not at the positions");
 }
 
+/* A column that is listed by number has the same keys in later files, where it is elsewhere. */
+static void numbers_of_columns_become_names(void **state)
+{
+    struct data_csv_key_input in = {.name = "f", .columns = "3,1", .listed_by = "--key_columns"};
+    const struct data_csv_columns columns = {.keys = &in, .n_keys = 1};
+    struct data_csv trained = read_file("city,age,kind,label\nOslo,3,a,1\n", &columns);
+    assert_string_equal(trained.keys[0].columns, "kind,city");
+    in.columns = trained.keys[0].columns;
+    in.is_resolved = true;
+    struct data_csv csv = read_file("age,kind,city,label\n3,a,Oslo,1\n", &columns);
+    assert_memory_equal(csv.keys[0].keys, trained.keys[0].keys, 2 * sizeof(uint64_t));
+    assert_string_equal(csv.keys[0].columns, "kind,city");
+    data_csv_free(&csv);
+    refuse("Oslo,3,a,1\n", &columns, ST_NOT_FOUND,
+           "has no column 'kind', which has keys of input 'f' in the training file");
+    data_csv_free(&trained);
+}
+
+/* The keys of a training file without names stay the same in later files with names. */
+static void numbers_of_training_without_names_stay(void **state)
+{
+    struct data_csv_key_input in = {.name = "f", .columns = "1", .listed_by = "--key_columns"};
+    const struct data_csv_columns columns = {.keys = &in, .n_keys = 1};
+    struct data_csv trained = read_file("Oslo,3,1\n", &columns);
+    assert_string_equal(trained.keys[0].columns, "1");
+    in.columns = trained.keys[0].columns;
+    in.is_resolved = true;
+    struct data_csv csv = read_file("city,age,label\nOslo,3,1\n", &columns);
+    assert_int_equal(csv.samples.dim[0], 1);
+    assert_true(csv.keys[0].keys[0] == trained.keys[0].keys[0]);
+    assert_string_equal(csv.keys[0].columns, "1");
+    data_csv_free(&csv);
+    data_csv_free(&trained);
+}
+
+static void names_that_later_files_cannot_find_are_refused(void **state)
+{
+    struct data_csv_key_input in = {.name = "f", .columns = "1", .listed_by = "--key_columns"};
+    struct data_csv_columns columns = {.keys = &in, .n_keys = 1};
+    static const char *const files[] = {"a,a,age,label\nx,y,3,1\n", ",b,age,label\nx,2,3,1\n",
+                                        "7,b,age,label\nx,2,3,1\n", "\"a,b\";b;label\nx;2;1\n"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        refuse(files[i], &columns, ST_INVALID, "so it needs a name that no other column has");
+    in.columns = NULL;
+    refuse(files[1], &columns, ST_INVALID, "or exclude it by --ignore_columns");
+    const struct data_csv_key_input two[] = {{.name = "f"}, {.name = "g"}};
+    columns.keys = two;
+    columns.n_keys = 2;
+    refuse(files[0], &columns, ST_INVALID, "inputs 'f' and 'g' of the model list no columns");
+}
+
 static void equal_names_keep_positions_beside_keys(void **state)
 {
     const struct data_csv_key_input in = {.name = "f", .columns = "city", .listed_by = "the model"};
@@ -263,11 +314,12 @@ static void equal_names_keep_positions_beside_keys(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
-                     only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
-                     mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
-                     keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
-                     texts_for_missing_values_are_keys_with_a_warning,
-                     later_files_find_keys_by_name_or_position,
-                     equal_names_keep_positions_beside_keys);
+    return RUN_TESTS(
+        listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
+        only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
+        mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
+        keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
+        texts_for_missing_values_are_keys_with_a_warning, later_files_find_keys_by_name_or_position,
+        numbers_of_columns_become_names, numbers_of_training_without_names_stay,
+        names_that_later_files_cannot_find_are_refused, equal_names_keep_positions_beside_keys);
 }

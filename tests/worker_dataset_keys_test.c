@@ -197,10 +197,12 @@ static void test_columns_of_csv_are_keys(void **state)
     assert_null(d->keys->input[0].first);
     assert_memory_equal(d->keys->input[1].first, first, sizeof first);
     assert_true(d->keys->input[1].keys[0] == rng_text("kind=a", 6));
-    assert_string_equal(d->key_columns, "kind");
+    assert_string_equal(d->key_columns[0], "id");
+    assert_string_equal(d->key_columns[1], "kind");
     assert_int_equal(shape_elems(&d->sample), 1);
     assert_int_equal(dataset_split(d, 0.5, 1, &held), ST_OK);
     dataset_destroy(d);
+    assert_string_equal(held->key_columns[1], "kind");
     assert_memory_equal(held->keys->input[1].first, first, sizeof first);
     dataset_destroy(held);
     assert_null(open_csv("id,kind,label\n1,a,0\n", ST_UNSUPPORTED));

@@ -22,14 +22,20 @@ enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADE
 /* Columns whose cells are keys, for one input of a model. */
 struct data_csv_key_input {
     const char *name; /* name of the input, for log lines */
-    /* "a,b,...": the columns, in the order of the input. NULL, for at most one input: the columns
-     * whose cells are all text or empty, in the file's order, except label, targets and ignored
-     * columns. ST_CORRUPT: another such column has both text and numbers, or none has text. */
+    /* "a,b,...": the columns, in the order of the input. NULL: the columns whose cells are all text
+     * or empty, in the file's order, except label, targets and ignored columns. ST_INVALID: the
+     * lists of two inputs are NULL. ST_CORRUPT: another such column has both text and numbers, or
+     * none has text. */
     const char *columns;
     const char *listed_by; /* name of the list's origin, for log lines: "--key_columns" */
     /* Keys are the cells' whole numbers, of which negative ones keep their 64 bits; otherwise
-     * rng_text of the column's name (or number, if the file has no names), "=" and the cell. */
+     * rng_text of the column's name (or number, if the training file has no names), "=" and the
+     * cell. */
     bool are_numbers;
+    /* The list is data_csv_keys.columns of the training file. So a number in it is a column of a
+     * file without names; in any other list, it becomes the name of its column. ST_INVALID: the
+     * file has names, but this column's name does not identify it. */
+    bool is_resolved;
 };
 
 /* Columns, by name or by number from 1. A plain value without ownership. */
@@ -83,7 +89,8 @@ struct data_csv_keys {
     int n_columns;
     uint64_t *keys;
     uint32_t *first; /* NULL: each cell has one key */
-    char *columns;   /* "a,b,...": columns that were found without a list; NULL: they were listed */
+    /* "a,b,...": columns by name; by number, if the file that determined them has no names */
+    char *columns;
 };
 
 struct data_csv {

@@ -50,7 +50,7 @@ enum status data_csv_keys_guess(struct csv *c)
     for (int64_t k = 0; k < c->n_columns; k++) {
         const struct csv_seen *s = &keys->seen[k];
         if (c->role[k] == DATA_CSV_FEATURE && s->text_line > 0 && s->number_line == 0)
-            TRY(data_csv_keys_add(c, keys->auto_input, k));
+            TRY(data_csv_keys_add(c, keys->auto_input, k, false));
     }
 done:
     return st;

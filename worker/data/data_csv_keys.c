@@ -27,7 +27,7 @@ static bool grow(void **list, size_t n, size_t *most, size_t bytes)
     return true;
 }
 
-enum status data_csv_keys_add(struct csv *c, int input, int64_t column)
+enum status data_csv_keys_add(struct csv *c, int input, int64_t column, bool by_number)
 {
     struct csv_keys *k = c->keys;
     void *list = k->column;
@@ -39,32 +39,52 @@ enum status data_csv_keys_add(struct csv *c, int input, int64_t column)
     if (!grow(&list, k->n_columns, &k->most_columns, sizeof *k->column))
         return no_memory(c);
     k->column = list;
-    k->column[k->n_columns++] = (struct csv_key_column){.column = column, .input = input};
+    k->column[k->n_columns++] =
+        (struct csv_key_column){.column = column, .input = input, .by_number = by_number};
     k->list[input].n_columns++;
     c->role[column] = DATA_CSV_KEY - input;
     c->n_features--;
     return ST_OK;
 }
 
+static enum status no_column(const struct csv *c, const struct data_csv_key_input *in,
+                             const char *name, size_t n)
+{
+    if (in->is_resolved)
+        LOG_E(
+            "%s: line 1: has no column '%.*s', which has keys of input '%s' in the training file; name the columns in line 1 as in training",
+            c->path, (int)(n < 60 ? n : 60), name, in->name);
+    else
+        LOG_E(
+            "%s: line 1: has no column '%.*s' among its %lld columns; %s must list names of columns, or their numbers counted from 1",
+            c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns, in->listed_by);
+    return ST_NOT_FOUND;
+}
+
 /* Adds the column that an input lists by this name or number. */
 static enum status add_listed(struct csv *c, int input, const char *name, size_t n)
 {
     const struct data_csv_key_input *in = &c->columns->keys[input];
-    int64_t column;
+    int64_t column, second;
     enum status st = data_csv_columns_find(c, name, n, &column);
     if (st != ST_OK)
         return st;
-    if (column < 0) {
-        LOG_E(
-            "%s: line 1: has no column '%.*s' among its %lld columns; %s must list names of columns, or their numbers counted from 1",
-            c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns, in->listed_by);
-        return ST_NOT_FOUND;
-    }
+    if (column < 0)
+        return no_column(c, in, name, n);
+    bool by_number = in->is_resolved && data_csv_index_find(c->names, name, n, &second) != column;
     if (c->role[column] == DATA_CSV_FEATURE)
-        return data_csv_keys_add(c, input, column);
+        return data_csv_keys_add(c, input, column, by_number);
     LOG_E("%s: column %lld is named in %s and in %s; name it in one of them", c->path,
           (long long)column + 1, in->listed_by,
           c->role[column] == DATA_CSV_IGNORED ? "--ignore_columns" : "another entry of keys");
+    return ST_INVALID;
+}
+
+static enum status two_guesses(const struct csv *c, int input)
+{
+    LOG_E(
+        "%s: inputs '%s' and '%s' of the model list no columns of keys, but only one input can have all columns of text; list the columns of all but one in the model",
+        c->path, c->columns->keys[c->keys->auto_input].name, c->columns->keys[input].name);
     return ST_INVALID;
 }
 
@@ -84,6 +104,8 @@ enum status data_csv_keys_create(struct csv *c)
     c->keys->auto_input = -1;
     for (int i = 0; i < c->columns->n_keys; i++) {
         const char *name = c->columns->keys[i].columns;
+        if (!name && c->keys->auto_input >= 0)
+            return two_guesses(c, i);
         if (!name)
             c->keys->auto_input = i;
         for (const char *comma; name; name = comma ? comma + 1 : NULL) {
@@ -132,6 +154,24 @@ static void log_column(const struct csv *c, const struct csv_key_column *k)
           text, in->name, (long long)s->text_line, data_csv_show(s->text.at, s->text.n, shown));
 }
 
+/* Refuses a column of keys that later files could not find by its name. */
+static enum status check_name(const struct csv *c, const struct csv_key_column *k)
+{
+    int64_t second;
+    double number;
+    char column[DATA_CSV_COLUMN_BYTES];
+    if (k->by_number ||
+        (k->name.n > 0 && !memchr(k->name.at, ',', k->name.n) &&
+         !data_csv_read_number(k->name.at, k->name.n, &number) &&
+         data_csv_index_find(c->names, k->name.at, k->name.n, &second) >= 0 && second < 0))
+        return ST_OK;
+    LOG_E(
+        "%s: line 1: column %s has keys of input '%s', so it needs a name that no other column has, and that is neither a number nor contains a comma; rename the column%s",
+        c->path, data_csv_report_column(c, k->column, column), c->columns->keys[k->input].name,
+        c->columns->keys[k->input].columns ? "" : ", or exclude it by --ignore_columns");
+    return ST_INVALID;
+}
+
 enum status data_csv_keys_begin(struct csv *c)
 {
     enum status st = ST_OK;
@@ -145,6 +185,10 @@ enum status data_csv_keys_begin(struct csv *c)
         name.at = data_csv_next_field(c, &p, end, &name.n);
         if (c->role[k] <= DATA_CSV_KEY)
             c->keys->column[c->keys->slot[k]].name = name;
+    }
+    for (size_t j = 0; j < c->keys->n_columns; j++) {
+        c->keys->column[j].by_number |= !c->has_names;
+        TRY(check_name(c, &c->keys->column[j]));
     }
     for (size_t j = 0; c->columns->describe && j < c->keys->n_columns; j++)
         log_column(c, &c->keys->column[j]);
@@ -170,10 +214,10 @@ static enum status hash_text(struct csv *c, const struct csv_key_column *k, cons
         keys->text = made;
         keys->text_bytes = need * 2;
     }
-    if (c->has_names && name > 0)
-        memcpy(keys->text, k->name.at, name);
-    else
+    if (k->by_number)
         name = (size_t)sprintf(keys->text, "%lld", (long long)k->column + 1);
+    else
+        memcpy(keys->text, k->name.at, name);
     keys->text[name++] = '=';
     memcpy(keys->text + name, text, n);
     *out = rng_text(keys->text, name + n);
@@ -299,20 +343,8 @@ static void warn_of_missing(const struct csv *c, const struct csv_key_column *k)
         (long long)k->n_missing, k->n_missing == 1 ? "" : "s");
 }
 
-/* Appends a column to a list for data_csv_key_input: its name, if this identifies the column. */
-static size_t put_name(const struct csv *c, const struct csv_key_column *k, char *to)
-{
-    int64_t second;
-    double number;
-    if (k->name.n == 0 || memchr(k->name.at, ',', k->name.n) ||
-        data_csv_read_number(k->name.at, k->name.n, &number) ||
-        data_csv_index_find(c->names, k->name.at, k->name.n, &second) != k->column || second >= 0)
-        return (size_t)sprintf(to, "%lld", (long long)k->column + 1);
-    memcpy(to, k->name.at, k->name.n);
-    return k->name.n;
-}
-
-static enum status list_guessed(const struct csv *c, char **out)
+/* Lists the columns of an input, for data_csv_key_input. */
+static enum status list_columns(const struct csv *c, int input, char **out)
 {
     size_t bytes = 1, n = 0;
     for (size_t j = 0; j < c->keys->n_columns; j++)
@@ -321,11 +353,17 @@ static enum status list_guessed(const struct csv *c, char **out)
     if (!list)
         return no_memory(c);
     for (size_t j = 0; j < c->keys->n_columns; j++) {
-        if (c->keys->column[j].input != c->keys->auto_input)
+        const struct csv_key_column *k = &c->keys->column[j];
+        if (k->input != input)
             continue;
         if (n > 0)
             list[n++] = ',';
-        n += put_name(c, &c->keys->column[j], list + n);
+        if (k->by_number) {
+            n += (size_t)sprintf(list + n, "%lld", (long long)k->column + 1);
+        } else {
+            memcpy(list + n, k->name.at, k->name.n);
+            n += k->name.n;
+        }
     }
     list[n] = 0;
     *out = list;
@@ -341,9 +379,8 @@ enum status data_csv_keys_finish(struct csv *c, struct data_csv *out)
     for (size_t j = 0; c->columns->warn && j < keys->n_columns; j++)
         if (keys->column[j].n_missing > 0)
             warn_of_missing(c, &keys->column[j]);
-    if (keys->auto_input >= 0)
-        TRY(list_guessed(c, &out->keys[keys->auto_input].columns));
     for (int i = 0; i < c->columns->n_keys; i++) {
+        TRY(list_columns(c, i, &out->keys[i].columns));
         struct csv_key_list *list = &keys->list[i];
         struct data_csv_keys *to = &out->keys[i];
         to->n_columns = list->n_columns;

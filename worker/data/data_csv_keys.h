@@ -18,6 +18,7 @@ struct csv_seen {
 struct csv_key_column {
     int64_t column;
     int input;
+    bool by_number;             /* the column's number stands for its name */
     struct data_csv_field cell; /* cell of the current row */
     struct data_csv_field name;
     int64_t n_missing, missing_line; /* cells whose text often stands for a missing value */
@@ -46,8 +47,8 @@ struct csv_keys {
 
 /* Creates c->keys and assigns the columns that inputs list. */
 enum status data_csv_keys_create(struct csv *c);
-/* Makes this column one of an input. */
-enum status data_csv_keys_add(struct csv *c, int input, int64_t column);
+/* Makes this column one of an input. by_number: its number stands for its name. */
+enum status data_csv_keys_add(struct csv *c, int input, int64_t column, bool by_number);
 /* Assigns the columns of the input without a list. Label, targets and ignored columns must be
  * known (data_csv_guess.c). */
 enum status data_csv_keys_guess(struct csv *c);

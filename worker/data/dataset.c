@@ -41,6 +41,8 @@ static struct source *share_source(struct source *s)
     *of = *s;
     if (of->d.keys)
         of->d.keys = &of->keys;
+    if (of->d.key_columns)
+        of->d.key_columns = (const char *const *)of->key_columns;
     *s = (struct source){.d = of->d, .of = of};
     of->n_subsets = 1;
     return of;
@@ -103,6 +105,7 @@ static void close_files(struct source *s)
         free(s->key_array[i].unpacked);
         free(s->own_keys[i]);
         free(s->own_first[i]);
+        free(s->key_columns[i]);
     }
     free(s->class_names);
     free(s->columns);
@@ -110,7 +113,6 @@ static void close_files(struct source *s)
     free(s->ignored_names);
     free(s->csv_roles);
     free(s->names);
-    free(s->key_columns);
     dataset_standard_free(&s->d.standard);
     free(s);
 }

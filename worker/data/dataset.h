@@ -51,8 +51,9 @@ struct dataset {
     const char *path, *labels_path;   /* samples; labels or targets; both for log lines */
     const char *class_names; /* names from folders or CSV, as in data_words.h; NULL: none */
     const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; otherwise NULL */
-    const char *columns;          /* CSV: list of the names of a sample's columns; otherwise NULL */
-    const char *key_columns;      /* CSV: columns of keys that were found; see data_csv.h */
+    const char *columns; /* CSV: list of the names of a sample's columns; otherwise NULL */
+    /* [keys->n] CSV: columns of each input, as data_csv_keys.columns; NULL: keys are arrays */
+    const char *const *key_columns;
     struct data_csv_scale scale;  /* CSV with `describe` set: the feature with the largest values */
     const char *names;            /* names of pictures to predict (data_images.h); otherwise NULL */
     enum progress_style progress; /* how a reader of all samples reports its progress */

@@ -21,9 +21,9 @@ static void take_keys(struct source *s, struct data_csv *csv, int n)
         s->keys.input[i] = (struct dataset_key_input){k->n_columns, k->keys, k->first};
         s->own_keys[i] = k->keys;
         s->own_first[i] = k->first;
-        if (k->columns)
-            s->key_columns = k->columns;
+        s->key_columns[i] = k->columns;
     }
+    s->d.key_columns = n > 0 ? (const char *const *)s->key_columns : NULL;
 }
 
 static enum status check_features(const struct data_csv *csv, const char *path)
@@ -48,8 +48,11 @@ enum status dataset_csv_open(struct source *s, const struct dataset_request *r,
     struct data_csv_key_input keys[DATASET_MAX_KEY_INPUTS];
     CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
     for (int i = 0; i < r->n_keys; i++)
-        keys[i] = (struct data_csv_key_input){r->keys[i].input, r->keys[i].columns,
-                                              r->keys[i].listed_by, r->keys[i].are_numbers};
+        keys[i] = (struct data_csv_key_input){.name = r->keys[i].input,
+                                              .columns = r->keys[i].columns,
+                                              .listed_by = r->keys[i].listed_by,
+                                              .are_numbers = r->keys[i].are_numbers,
+                                              .is_resolved = r->keys[i].is_resolved};
     const struct data_csv_columns columns = {
         .label = r->label_column,
         .targets = r->target_columns,

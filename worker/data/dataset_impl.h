@@ -20,12 +20,13 @@ struct source {
     struct data_file *file[N_ROLES];
     struct data_array array[N_ROLES];
     int nhwc;
-    char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names, *key_columns;
+    char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names;
     float value[256];         /* number that each value of a byte stands for */
     struct dataset_keys keys; /* d.keys, if the set has keys */
     struct data_array key_array[DATASET_MAX_KEY_INPUTS]; /* arrays of the keys */
     uint64_t *own_keys[DATASET_MAX_KEY_INPUTS];          /* see dataset_keys_read */
     uint32_t *own_first[DATASET_MAX_KEY_INPUTS];         /* CSV: `first` of each input */
+    char *key_columns[DATASET_MAX_KEY_INPUTS];           /* CSV: columns of each input */
 };
 
 /* Returns the path of the file with the labels or targets, for log lines. */

@@ -427,7 +427,6 @@ static enum status make_sets(struct source *s, const struct dataset_request *r,
     s->d.labels_path = source_labels_path(s);
     s->d.class_names = s->class_names;
     s->d.columns = s->columns;
-    s->d.key_columns = s->key_columns;
     s->d.label_names = s->label_names;
     s->d.ignored_names = s->ignored_names;
     s->d.csv_roles = s->csv_roles;

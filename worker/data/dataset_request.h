@@ -12,7 +12,7 @@ struct dataset_key_source {
     const char *array; /* name of the array in a file with named arrays */
     /* CSV: see struct data_csv_key_input */
     const char *columns, *listed_by;
-    bool are_numbers;
+    bool are_numbers, is_resolved;
 };
 
 struct dataset_request {
