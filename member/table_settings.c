@@ -95,11 +95,39 @@ static enum status refuse_name(const char *name)
     return ST_NOT_FOUND;
 }
 
+static const struct flag *find_row(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+const char *table_settings_names(char dst[TABLE_SETTINGS_TEXT_BYTES])
+{
+    int n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        n += snprintf(dst + n, TABLE_SETTINGS_TEXT_BYTES - (size_t)n, "%s%s", i > 0 ? " " : "",
+                      rows[i].name);
+    return dst;
+}
+
+const char *table_settings_values(const char *name, char dst[TABLE_SETTINGS_TEXT_BYTES])
+{
+    const struct flag *row = find_row(name);
+    if (!row || row->type == FLAG_STRING)
+        snprintf(dst, TABLE_SETTINGS_TEXT_BYTES, "a text");
+    else if (row->type == FLAG_CHOICE)
+        snprintf(dst, TABLE_SETTINGS_TEXT_BYTES, "one of %s", row->choices);
+    else
+        snprintf(dst, TABLE_SETTINGS_TEXT_BYTES, "a %snumber from %g to %g",
+                 row->type == FLAG_INT ? "whole " : "", row->min, row->max);
+    return dst;
+}
+
 enum status table_settings_set(struct table_settings *s, const char *name, const char *value)
 {
-    const struct flag *row = NULL;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && !row; i++)
-        row = strcmp(rows[i].name, name) == 0 ? &rows[i] : NULL;
+    const struct flag *row = find_row(name);
     if (!row)
         return refuse_name(name);
     struct flag f = *row;

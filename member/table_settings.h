@@ -19,6 +19,11 @@ struct table_settings {
 void table_settings_init(struct table_settings *s);
 void table_settings_free(struct table_settings *s);
 enum status table_settings_set(struct table_settings *s, const char *name, const char *value);
+enum { TABLE_SETTINGS_TEXT_BYTES = 400 };
+/* Writes the names of all settings, "a b c". Returns dst. */
+const char *table_settings_names(char dst[TABLE_SETTINGS_TEXT_BYTES]);
+/* Writes which values a setting may have, such as "a number from 0 to 1". Returns dst. */
+const char *table_settings_values(const char *name, char dst[TABLE_SETTINGS_TEXT_BYTES]);
 /* Completes a table that has its name, dim and max_rows. Settings that were not set are those of
  * `running`, the same table of the running job that this member joins; if it is NULL, they are the
  * defaults, and the optimizer is that of the job. */

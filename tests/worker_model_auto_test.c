@@ -81,8 +81,10 @@ static void only_auto_values_depend_on_data(void **state)
     m = NULL;
     static const char one[] =
         "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": [{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},{\"type\": \"mean_squared_error\"}]}";
-    static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1, 0},
-                                   labels = {{3, {1, 1, 4}}, 1, 0, 0};
+    static const struct model_data targets = {.sample = {3, {1, 1, 4}},
+                                              .classes = 1,
+                                              .has_targets = true},
+                                   labels = {.sample = {3, {1, 1, 4}}, .classes = 1};
     assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
     assert_int_equal(m->classes, 1);
     assert_int_equal(m->layers[1].out.dim[0], 1);
@@ -93,7 +95,7 @@ static void only_auto_values_depend_on_data(void **state)
     m = NULL;
     assert_int_equal(CAPTURE(model_read_for("softmax", models_dir(), 0, &targets, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "needs at least 2 \"classes\""));
-    static const struct model_data tiny = {{3, {1, 3, 3}}, 7, 0, 0};
+    static const struct model_data tiny = {.sample = {3, {1, 3, 3}}, .classes = 7};
     assert_int_equal(CAPTURE(model_read_for("lenet5", models_dir(), 0, &tiny, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "kernel does not fit"));
 }
@@ -108,7 +110,8 @@ static void auto_classes_may_be_more(void **state)
         int classes, may_lack, want;
     } cases[] = {{7, 1, 10}, {10, 1, 10}, {10, 0, 10}, {7, 0, 0}, {11, 1, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct model_data data = {{3, {1, 2, 2}}, cases[i].classes, 0, cases[i].may_lack};
+        const struct model_data data = {
+            .sample = {3, {1, 2, 2}}, .classes = cases[i].classes, .may_lack = cases[i].may_lack};
         struct model *m = NULL;
         enum status st = CAPTURE(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m));
         assert_int_equal(st, cases[i].want ? ST_OK : ST_INVALID);

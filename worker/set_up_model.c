@@ -58,6 +58,16 @@ struct weights_request set_up_weights(const struct worker *w)
     return q;
 }
 
+static enum status refuse_tables(const struct model *m)
+{
+    if (m->n_tables == 0)
+        return ST_OK;
+    LOG_E(
+        "model '%s': layer '%s' is an embedding_bag, which the worker cannot train yet; train tables with a program of libweir or Python",
+        m->name, m->layers[m->tables[0].layer].name);
+    return ST_UNSUPPORTED;
+}
+
 static enum status parse_model(struct worker *w, const struct model_data *data)
 {
     enum status st = ST_OK;
@@ -67,6 +77,7 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
                               o->join ? "of the job" : set_up_weights(w).path, (int)o->hidden_units,
                               data, &w->model)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
+    TRY(refuse_tables(w->model));
     TRY(smooth_labels(w));
     TRY(freeze_params(w));
     TRY(cut_model(w));

@@ -138,20 +138,43 @@ enum status model_read(const char *file, const char *models_dir, int hidden_unit
     return model_read_for(file, models_dir, hidden_units, NULL, out);
 }
 
+static enum status find_and_read(const char *file, const char *models_dir, char path[PATH_MAX],
+                                 char **text, size_t *bytes)
+{
+    size_t n = strlen(file);
+    enum status st;
+    int is_path = strchr(file, '/') || (n > 5 && strcmp(file + n - 5, ".json") == 0);
+    if (is_path)
+        snprintf(path, PATH_MAX, "%s", file);
+    else
+        TRY(find_named(file, models_dir, path));
+    TRY(read_file(path, text, bytes));
+done:
+    return st;
+}
+
 enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
                            const struct model_data *data, struct model **out)
 {
     char path[PATH_MAX];
     char *text = NULL;
-    size_t bytes = 0, n = strlen(file);
+    size_t bytes = 0;
     enum status st;
-    int is_path = strchr(file, '/') || (n > 5 && strcmp(file + n - 5, ".json") == 0);
-    if (is_path)
-        snprintf(path, sizeof path, "%s", file);
-    else
-        TRY(find_named(file, models_dir, path));
-    TRY(read_file(path, &text, &bytes));
+    TRY(find_and_read(file, models_dir, path, &text, &bytes));
     TRY(model_parse_for(text, bytes, path, hidden_units, data, out));
+done:
+    free(text);
+    return st;
+}
+
+enum status model_inputs_read(const char *file, const char *models_dir, struct model_inputs *out)
+{
+    char path[PATH_MAX];
+    char *text = NULL;
+    size_t bytes = 0;
+    enum status st;
+    TRY(find_and_read(file, models_dir, path, &text, &bytes));
+    TRY(model_inputs_parse(text, bytes, path, out));
 done:
     free(text);
     return st;
@@ -165,6 +188,10 @@ void model_destroy(struct model *m)
         free((char *)m->params[i].name);
     for (int i = 0; m->device && i < m->n_layers; i++)
         free((char *)m->device[i]);
+    for (int i = 0; i < m->n_tables; i++)
+        table_settings_free(&m->tables[i].settings);
+    model_inputs_free(&m->inputs);
+    free(m->tables);
     free(m->text);
     free(m->device);
     free(m->after);

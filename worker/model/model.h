@@ -13,9 +13,15 @@
 #ifndef WORKER_MODEL_MODEL_H
 #define WORKER_MODEL_MODEL_H
 #include "kernels/backend.h"
+#include "member/table_settings.h"
 #include "net/wire/chunks.h"
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 96 };
+enum {
+    MODEL_MAX_LAYERS = 1024,
+    MODEL_DEVICE_SIZE = 96,
+    MODEL_MAX_KEY_INPUTS = 16,
+    MODEL_MAX_KEY_COLUMNS = 1024,
+};
 
 struct model_init; /* initial values of a parameter; private */
 
@@ -25,9 +31,34 @@ struct model_after {
     int first, then;
 };
 
+/* An input of keys. */
+struct model_key_input {
+    char name[64];
+    int n_columns;    /* cells of a sample; 0, only before the data are known: left to them */
+    char *columns;    /* "a,b": columns of a CSV file; NULL: left to the data, or an array's */
+    bool are_numbers; /* keys of a CSV file are whole numbers; false: texts */
+};
+
+/* The inputs of a model, without what the data determine. */
+struct model_inputs {
+    char dense[64]; /* name of the input that layers read as LAYER_INPUT_IMAGE; "": none */
+    bool named;     /* the file has "inputs"; false: "input" */
+    int n_keys;
+    struct model_key_input keys[MODEL_MAX_KEY_INPUTS]; /* order of the file */
+};
+
+/* The table of a layer on the host, which has the layer's name. Its `dim` is the last extent of the
+ * layer's output. */
+struct model_table {
+    int layer;
+    int64_t max_rows;
+    struct table_settings settings;
+};
+
 struct model {
     char name[64];
-    struct shape input; /* (C,H,W) */
+    struct shape input; /* shape (C,H,W) of a sample, also if the model has no dense input */
+    struct model_inputs inputs;
     int classes;
     /* parameter whose first dimension is the "auto" number of classes; -1: none */
     int classes_param;
@@ -39,8 +70,16 @@ struct model {
     int n_params;              /* number of parameters, which are in the order of their layers */
     struct net_param *params;  /* only name, shape, rule and keep are set */
     struct model_init *inits;  /* [n_params] */
-    char *text;                /* JSON text with "auto" resolved, for workers that join later */
+    int n_tables;
+    struct model_table *tables; /* [n_tables] in the order of their layers */
+    char *text;                 /* JSON text with "auto" resolved, for workers that join later */
     int hidden_units; /* value of --hidden_units that replaced the one in the text; 0: none */
+};
+
+/* Columns of the data's keys for one input. */
+struct model_data_keys {
+    int n_columns;
+    const char *columns; /* "a,b": columns of a CSV file; NULL: an array */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */
@@ -49,6 +88,8 @@ struct model_data {
     int classes;         /* number of classes, or of a sample's regression targets */
     bool has_targets;
     bool may_lack; /* the network may have more classes than the data contain */
+    int n_keys;
+    struct model_data_keys keys[MODEL_MAX_KEY_INPUTS]; /* [n_keys] in the order of the inputs */
 };
 
 /* Reads a model. file: a path, or the name of a model in the models folder ("lenet5"); models_dir
@@ -66,6 +107,13 @@ enum status model_read_for(const char *file, const char *models_dir, int hidden_
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
                             const struct model_data *data, struct model **out);
 void model_destroy(struct model *m); /* NULL is fine */
+/* Reads only the inputs of a model, because they decide how data are read. */
+enum status model_inputs_read(const char *file, const char *models_dir, struct model_inputs *out);
+enum status model_inputs_parse(const char *text, size_t bytes, const char *label,
+                               struct model_inputs *out);
+void model_inputs_free(struct model_inputs *in);
+/* Writes the tables as table_settings_add needs them. wish[n_tables] borrows from the model. */
+void model_table_wishes(const struct model *m, struct table_wish *wish);
 /* Returns the layer kind's name in model files, such as "conv2d". */
 const char *model_type_name(enum layer_kind kind);
 

@@ -48,9 +48,9 @@ static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
     node->type = type;
     snprintf(fallback, sizeof fallback, "%s%d", type, ++count[node->kind]);
     TRY(model_graph_name(r, fallback, node->name));
-    if (strcmp(node->name, r->dense) == 0)
+    if (model_inputs_find(r, node->name) != 0)
         return model_json_fail(
-            r, "name", "\"%s\" is the name of the model's input; choose another name", r->dense);
+            r, "name", "\"%s\" is the name of the model's input; choose another name", node->name);
     for (int i = 0; i < r->layer; i++) {
         if (strcmp(r->nodes[i].name, node->name) == 0)
             return model_json_fail(r, "name", "layer %d in line %d has this name already", i + 1,
@@ -63,11 +63,12 @@ done:
 
 static enum status unknown_name(const struct model_reader *r, const char *key, const char *name)
 {
-    char shown[80], hint[96] = "";
-    size_t bytes = 64 * ((size_t)r->n_nodes + 1), used;
+    char shown[80], hint[96] = "", inputs[64 * (MODEL_MAX_KEY_INPUTS + 1)];
+    size_t bytes = sizeof inputs + 64 * (size_t)r->n_nodes, used;
     char *known = malloc(bytes);
+    model_inputs_list(r, inputs, sizeof inputs);
     if (known) {
-        used = (size_t)snprintf(known, bytes, "%s", r->dense);
+        used = (size_t)snprintf(known, bytes, "%s", inputs);
         for (int i = 0; i < r->n_nodes; i++)
             used += (size_t)snprintf(known + used, bytes - used, " %s", r->nodes[i].name);
         model_json_suggest(name, known, hint, sizeof hint);
@@ -75,17 +76,17 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
     free(known);
     return model_json_fail(
         r, key,
-        "\"%s\": there is no layer \"%s\"%s (a layer is named by its \"name\", or by type and number such as \"relu1\"; the model's input is \"%s\")",
-        key, model_json_printable(shown, sizeof shown, name), hint, r->dense);
+        "\"%s\": there is no layer \"%s\"%s (a layer is named by its \"name\", or by type and number such as \"relu1\"; the model's input%s \"%s\")",
+        key, model_json_printable(shown, sizeof shown, name), hint,
+        strchr(inputs, ' ') ? "s are" : " is", inputs);
 }
 
 static enum status find_layer(const struct model_reader *r, const char *key, const char *name,
                               int *out)
 {
-    if (strcmp(name, r->dense) == 0) {
-        *out = LAYER_INPUT_IMAGE;
+    *out = model_inputs_find(r, name);
+    if (*out != 0)
         return ST_OK;
-    }
     for (int i = 0; i < r->n_nodes; i++) {
         if (strcmp(r->nodes[i].name, name) == 0) {
             *out = i;
@@ -116,6 +117,27 @@ done:
     return st;
 }
 
+/* Reads the input of a layer on the host. */
+static enum status read_keys(const struct model_reader *r, struct model_node *node)
+{
+    const struct model_inputs *in = r->inputs;
+    const char *name;
+    int found;
+    enum status st;
+    if (in->n_keys == 0)
+        return model_json_fail(
+            r, NULL,
+            "reads an input of keys, but the model has none: add one to \"inputs\", such as \"fields\": {\"type\": \"keys\"}");
+    TRY(model_json_string(r, "input", in->n_keys == 1 ? in->keys[0].name : NULL, &name));
+    TRY(find_layer(r, "input", name, &found));
+    if (found > MODEL_NODE_KEYS)
+        return model_json_fail(r, "input", "'%s' is not an input of keys, such as '%s'", name,
+                               in->keys[0].name);
+    node->keys = MODEL_NODE_KEYS - found;
+done:
+    return st;
+}
+
 static enum status read_edges(struct model_reader *r)
 {
     static const int inputs_bounds[2] = {2, LAYER_MAX_INPUTS},
@@ -123,11 +145,13 @@ static enum status read_edges(struct model_reader *r)
     struct model_node *node = &r->nodes[r->layer];
     const char *name;
     enum status st = ST_OK;
-    if (layer_is_join(node->kind)) {
+    if (layer_is_on_host(node->kind)) {
+        TRY(read_keys(r, node));
+    } else if (layer_is_join(node->kind)) {
         TRY(read_names(r, "inputs", inputs_bounds, node->input, &node->n_inputs));
     } else {
-        TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : r->dense,
-                              &name));
+        const char *above = r->layer > 0 ? r->nodes[r->layer - 1].name : r->inputs->dense;
+        TRY(model_json_string(r, "input", *above ? above : NULL, &name));
         TRY(find_layer(r, "input", name, &node->input[0]));
         node->n_inputs = 1;
     }
@@ -135,15 +159,33 @@ static enum status read_edges(struct model_reader *r)
         TRY(read_names(r, "after", after_bounds, node->after, &node->n_after));
     for (int k = 0; k < node->n_after; k++) {
         if (node->after[k] < 0)
-            return model_json_fail(r, "after",
-                                   "\"after\": the image is always available; name layers");
+            return model_json_fail(r, "after", "\"after\": %s is always available; name layers",
+                                   r->inputs->named ? "an input" : "the image");
     }
     for (int k = 0; k < node->n_inputs; k++) {
+        if (node->input[k] <= MODEL_NODE_KEYS)
+            return model_json_fail(r, layer_is_join(node->kind) ? "inputs" : "input",
+                                   "'%s' is an input of keys: insert embedding_bag",
+                                   r->inputs->keys[MODEL_NODE_KEYS - node->input[k]].name);
         if (node->input[k] >= 0)
             r->nodes[node->input[k]].n_readers++;
     }
 done:
     return st;
+}
+
+/* Refuses an input of the model that no layer reads. */
+static enum status check_inputs(struct model_reader *r)
+{
+    bool keys[MODEL_MAX_KEY_INPUTS] = {false}, dense = false;
+    for (int i = 0; i < r->n_nodes; i++) {
+        const struct model_node *node = &r->nodes[i];
+        if (layer_is_on_host(node->kind))
+            keys[node->keys] = true;
+        for (int k = 0; k < node->n_inputs; k++)
+            dense |= node->input[k] == LAYER_INPUT_IMAGE;
+    }
+    return model_inputs_check_read(r, keys, dense);
 }
 
 enum status model_graph_read(struct model_reader *r, const json_t *layers)
@@ -169,6 +211,7 @@ enum status model_graph_read(struct model_reader *r, const json_t *layers)
                 r, NULL,
                 "no layer reads its output: name it as the input of another, or remove it");
     }
+    TRY(check_inputs(r));
 done:
     return st;
 }

@@ -223,8 +223,7 @@ enum status model_json_check_keys(const struct model_reader *r, const char *owne
     return ST_OK;
 }
 
-/* Writes a value for use in a sentence, for example: -3, "valid", a list. */
-static const char *describe_value(const json_t *v, char *dst, size_t bytes)
+const char *model_json_describe(const json_t *v, char *dst, size_t bytes)
 {
     char shown[48];
     switch (json_typeof(v)) {
@@ -265,8 +264,8 @@ enum status model_json_int(const struct model_reader *r, const char *key, const 
     if (v && (!json_is_integer(v) || json_integer_value(v) < bounds[0] ||
               json_integer_value(v) > bounds[1]))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a whole number from %lld to %lld",
-                               key, describe_value(v, shown, sizeof shown), (long long)bounds[0],
-                               (long long)bounds[1]);
+                               key, model_json_describe(v, shown, sizeof shown),
+                               (long long)bounds[0], (long long)bounds[1]);
     *out = v ? json_integer_value(v) : *fallback;
     return ST_OK;
 }
@@ -281,7 +280,7 @@ enum status model_json_double(const struct model_reader *r, const char *key, con
     if (v && (!json_is_number(v) ||
               !(json_number_value(v) >= bounds[0] && json_number_value(v) <= bounds[1])))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a number from %g to %g", key,
-                               describe_value(v, shown, sizeof shown), bounds[0], bounds[1]);
+                               model_json_describe(v, shown, sizeof shown), bounds[0], bounds[1]);
     *out = v ? json_number_value(v) : *fallback;
     return ST_OK;
 }
@@ -313,7 +312,7 @@ enum status model_json_pair(const struct model_reader *r, const char *key, int l
     return model_json_fail(
         r, key,
         "\"%s\" is %s, but must be a whole number from %d to %d or a list of two such, [height, width]",
-        key, describe_value(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
+        key, model_json_describe(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
 }
 
 enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback, bool *out)
@@ -322,7 +321,7 @@ enum status model_json_bool(const struct model_reader *r, const char *key, bool 
     const json_t *v = json_object_get(r->obj, key);
     if (v && !json_is_boolean(v))
         return model_json_fail(r, key, "\"%s\" is %s, but must be true or false", key,
-                               describe_value(v, shown, sizeof shown));
+                               model_json_describe(v, shown, sizeof shown));
     *out = v ? json_is_true(v) : fallback;
     return ST_OK;
 }
@@ -336,7 +335,7 @@ enum status model_json_string(const struct model_reader *r, const char *key, con
         return refuse_missing(r, key);
     if (v && !json_is_string(v))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a string", key,
-                               describe_value(v, shown, sizeof shown));
+                               model_json_describe(v, shown, sizeof shown));
     *out = v ? json_string_value(v) : fallback;
     return ST_OK;
 }

@@ -428,6 +428,9 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_SQUARED] = {"mean_squared_error", ONE " one_hot", build_loss},
     [LAYER_LAYER_NORM] = {"layer_norm", ONE " epsilon", build_layer_norm},
     [LAYER_EMBEDDING] = {"embedding", ONE " vocabulary units init", build_embedding},
+    [LAYER_EMBEDDING_BAG] = {"embedding_bag",
+                             "type name comment input units mode max_rows settings",
+                             model_tables_build},
     [LAYER_ADD] = {"add", COMMON " inputs", build_add},
     [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
     [LAYER_MULTIPLY] = {"multiply", COMMON " inputs", build_add},
@@ -450,7 +453,7 @@ const char *model_type_name(enum layer_kind kind)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding flatten add concat multiply sum softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
+    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding embedding_bag flatten add concat multiply sum softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)
@@ -465,7 +468,8 @@ enum status model_layers_read(struct model_reader *r, struct layer *l)
 {
     char shape[96];
     enum status st;
-    l->in = *input_shape(r, l, 0);
+    if (l->n_inputs > 0 || l == r->m->layers)
+        l->in = l->n_inputs > 0 ? *input_shape(r, l, 0) : r->m->input;
     TRY(layer_types[l->kind].build(r, l));
     int64_t n = shape_elems(&l->out);
     if (n < 0 || n > MODEL_MAX_OUTPUT)

@@ -16,7 +16,8 @@ static enum status allocate_memory(struct model_reader *r, size_t n_layers)
     m->layers = calloc(n_layers, sizeof *m->layers);
     m->params = calloc(n_layers * LAYER_MAX_PARAMS, sizeof *m->params);
     m->inits = calloc(n_layers * LAYER_MAX_PARAMS, sizeof *m->inits);
-    if (r->nodes && m->device && m->after && m->layers && m->params && m->inits)
+    m->tables = calloc(n_layers, sizeof *m->tables);
+    if (r->nodes && m->device && m->after && m->layers && m->params && m->inits && m->tables)
         return ST_OK;
     LOG_E("model: no memory for %zu layers", n_layers);
     return ST_NOMEM;
@@ -104,7 +105,7 @@ static enum status read_root(struct model_reader *r)
             r, NULL, "the file must hold one object with \"input\", \"classes\" and \"layers\"");
     TRY(model_json_check_keys(r, "a model", "name comment input inputs classes layers"));
     TRY(model_graph_name(r, "model", r->m->name));
-    TRY(model_inputs_read(r));
+    TRY(model_inputs_build(r));
     TRY(model_json_int(r, "classes", bounds, NULL, &classes));
     r->m->classes = (int)classes;
     TRY(read_layers(r));
@@ -131,12 +132,58 @@ static char *copy_text(const char *text, size_t bytes)
     return copy;
 }
 
+/* Checks the text's syntax, and replaces the values that it leaves to the data. resolved: see
+ * model_auto_resolve. */
+static enum status load_text(struct model_reader *r, json_t **root, char **resolved)
+{
+    json_error_t error;
+    enum status st = ST_OK;
+    if (r->bytes > MODEL_MAX_BYTES) {
+        LOG_E("model %s: %zu bytes; a model file has at most %d", r->label, r->bytes,
+              MODEL_MAX_BYTES);
+        return ST_INVALID;
+    }
+    *root = json_loadb(r->text, r->bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!*root) {
+        char shown[JSON_ERROR_TEXT_LENGTH];
+        LOG_E("model %s, line %d, column %d: not valid JSON: %s", r->label,
+              error.line > 0 ? error.line : 1, error.column > 0 ? error.column : 1,
+              model_json_printable(shown, sizeof shown, error.text));
+        return ST_INVALID;
+    }
+    r->obj = *root;
+    if (!r->only_inputs)
+        st = model_auto_resolve(r, *root, resolved);
+    return st;
+}
+
+enum status model_inputs_parse(const char *text, size_t bytes, const char *label,
+                               struct model_inputs *out)
+{
+    struct model_reader r = {.text = text,
+                             .bytes = bytes,
+                             .label = label,
+                             .layer = -1,
+                             .inputs = out,
+                             .only_inputs = true};
+    json_t *root = NULL;
+    enum status st;
+    TRY(load_text(&r, &root, NULL));
+    TRY(model_inputs_build(&r));
+done:
+    json_decref(root);
+    return st;
+}
+
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
                             const struct model_data *data, struct model **out)
 {
-    struct model_reader r = {
-        .text = text, .bytes = bytes, .label = label, .hidden_units = hidden_units, .layer = -1};
-    json_error_t error;
+    struct model_reader r = {.text = text,
+                             .bytes = bytes,
+                             .label = label,
+                             .hidden_units = hidden_units,
+                             .layer = -1,
+                             .data = data};
     json_t *root = NULL;
     char *resolved = NULL;
     enum status st = ST_OK;
@@ -145,25 +192,13 @@ enum status model_parse_for(const char *text, size_t bytes, const char *label, i
         LOG_E("model %s: no memory", label);
         return ST_NOMEM;
     }
+    r.inputs = &r.m->inputs;
     if (hidden_units < 0 || hidden_units > MODEL_MAX_DIM) {
         LOG_E("--hidden_units=%d: must be from 0 (as in the model) to %d", hidden_units,
               MODEL_MAX_DIM);
         TRY(ST_INVALID);
     }
-    if (bytes > MODEL_MAX_BYTES) {
-        LOG_E("model %s: %zu bytes; a model file has at most %d", label, bytes, MODEL_MAX_BYTES);
-        TRY(ST_INVALID);
-    }
-    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root) {
-        char shown[JSON_ERROR_TEXT_LENGTH];
-        LOG_E("model %s, line %d, column %d: not valid JSON: %s", label,
-              error.line > 0 ? error.line : 1, error.column > 0 ? error.column : 1,
-              model_json_printable(shown, sizeof shown, error.text));
-        TRY(ST_INVALID);
-    }
-    r.obj = root;
-    TRY(model_auto_resolve(root, data, &r.left, &resolved));
+    TRY(load_text(&r, &root, &resolved));
     TRY(read_root(&r));
     r.m->hidden_units = hidden_units;
     r.m->text = resolved ? resolved : copy_text(text, bytes);

@@ -15,6 +15,7 @@ enum {
     MODEL_MAX_CLASSES = 65536,
     MODEL_MAX_VOCABULARY = LAYER_MAX_VOCABULARY,
     MODEL_MAX_AFTER = 16, /* limit on the number of names in a layer's "after" */
+    MODEL_NODE_KEYS = -2, /* model_node.input of input of keys 0; input i has MODEL_NODE_KEYS - i */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
 
@@ -35,6 +36,7 @@ struct model_node {
     const char *type; /* borrowed from the tree */
     enum layer_kind kind;
     int n_inputs, input[LAYER_MAX_INPUTS]; /* numbers of layers, or LAYER_INPUT_IMAGE */
+    int keys; /* index of the input of keys that a layer on the host reads */
     int n_after, after[MODEL_MAX_AFTER];
     int n_readers;
     int place; /* position in the order of execution; -1: none yet */
@@ -55,8 +57,10 @@ struct model_reader {
     json_t *obj;        /* the object being read: the root, a layer, or an initialiser */
     const char *within; /* key of obj if it is an initialiser; otherwise NULL */
     const char *input;  /* name in "inputs" of the input being read; NULL: none */
-    const char *dense;  /* name by which layers read the dense input; NULL: none yet */
-    int layer;          /* position in the file of the current layer; -1: the top level */
+    struct model_inputs *inputs;
+    const struct model_data *data; /* NULL: unknown */
+    bool only_inputs;              /* nothing but the inputs is read, before the data are known */
+    int layer; /* position in the file of the current layer; -1: the top level */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
     struct model_auto left;   /* values that the file leaves to the data */
@@ -75,6 +79,8 @@ int model_json_line(const struct model_reader *r, int layer, const char *key);
 /* Copies s, cut to fit, and replaces characters that are not printable ASCII by '?'. Returns
  * dst. */
 const char *model_json_printable(char *dst, size_t bytes, const char *s);
+/* Writes a value for use in a sentence, for example: -3, "valid", a list. Returns dst. */
+const char *model_json_describe(const json_t *v, char *dst, size_t bytes);
 /* Writes ", did you mean X?" with the most similar word of a list "a b c"; "" if no word is
  * similar. */
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes);
@@ -96,11 +102,10 @@ enum status model_json_bool(const struct model_reader *r, const char *key, bool 
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* Replaces the values that the model leaves to the data by numbers (model_auto.c; data NULL:
- * defaults), and records them in *left. *text: the changed model as JSON, malloc'd; NULL: the model
- * left no value to the data. ST_NOMEM. */
-enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
-                               char **text);
+/* Replaces the values that the model leaves to the data by those of r->data (model_auto.c; NULL:
+ * defaults), and records them in r->left. *text: the changed model as JSON, malloc'd; NULL: the
+ * model left no value to the data. ST_NOMEM; ST_INVALID: the changed model is too large. */
+enum status model_auto_resolve(struct model_reader *r, json_t *root, char **text);
 
 /* Reads the initialiser under `key` of r->obj (model_init.c). If the key is missing:
  * glorot_uniform. */
@@ -108,7 +113,13 @@ enum status model_init_read(struct model_reader *r, const char *key, double fan_
                             struct model_init *out);
 
 /* Reads "input" or "inputs" of r->obj, the root (model_inputs.c). */
-enum status model_inputs_read(struct model_reader *r);
+enum status model_inputs_build(struct model_reader *r);
+/* Returns the input of this name, as in model_node.input; 0: no such input. */
+int model_inputs_find(const struct model_reader *r, const char *name);
+/* Writes the names of all inputs, "a b c". Returns the number of bytes. */
+size_t model_inputs_list(const struct model_reader *r, char *dst, size_t bytes);
+/* Refuses an input that no layer reads. was_read[n_keys]; dense_read: of the dense input. */
+enum status model_inputs_check_read(struct model_reader *r, const bool *was_read, bool dense_read);
 
 /* Fills r->nodes from the list of layers (model_graph.c): names, types, keys, inputs; then sorts
  * them in the order of execution. */
@@ -125,6 +136,8 @@ enum status model_layers_read(struct model_reader *r, struct layer *l);
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
 /* Returns the layer kind that a "type" in a model file names; LAYER_N_KINDS: unknown. */
 enum layer_kind model_layers_kind(const char *type);
+/* Builds an embedding_bag and its table (model_tables.c). */
+enum status model_tables_build(struct model_reader *r, struct layer *l);
 /* Returns the names of all layer types: "conv2d max_pool ...". */
 const char *model_layers_types(void);
 
