@@ -269,9 +269,9 @@ static void invalid_parts_are_refused_and_change_nothing(void **state)
     c.max_rows = 6;
     s = create(&c);
     bucket_begin_fill(s->bucket, 4);
-    assert_refused(s, &l, &keys[10], "a key is not above the last key that is here");
+    assert_refused(s, &l, &keys[10], "a key is not above the last key that arrived before");
     l.pending_keys[0] = keys[9];
-    assert_refused(s, &l, &keys[9], "a key is not above the last key that is here");
+    assert_refused(s, &l, &keys[9], "a key is not above the last key that arrived before");
     l = lists_of();
     l.keys[2] = l.keys[1];
     assert_refused(s, &l, NULL, "the keys are not ascending");
@@ -302,7 +302,7 @@ static void invalid_parts_are_refused_and_change_nothing(void **state)
     assert_refused(s, &l, NULL, "the bucket has more rows than max_rows allows");
     s->bucket->config.max_rows = 6;
     assert_null(add(s, &l, &keys[9]));
-    assert_refused(s, &l, &keys[15], "a key is not above the last key that is here");
+    assert_refused(s, &l, &keys[15], "a key is not above the last key that arrived before");
     l.entries.n_pending = 0;
     l.entries.n = 1;
     l.keys[0] = keys[16];

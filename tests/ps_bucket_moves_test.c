@@ -384,7 +384,7 @@ static void repeated_part_changes_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         part.has_more = i == 0;
         assert_int_equal(handover_add(s, 1, &part, &why), ST_PROTOCOL);
-        assert_string_equal(why, "a key is not above the last key that is here");
+        assert_string_equal(why, "a key is not above the last key that arrived before");
         assert_int_equal(bucket_of(s, 1)->rows.n, p.entries.n);
         assert_true(handover_cursor(s, 1).is_partial);
     }

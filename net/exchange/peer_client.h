@@ -1,6 +1,6 @@
 /* net/exchange/peer_client.h - calls from one server of a job to another, one call at a time. A
  * server sends ps 0 its state, and ps 0 answers with orders (control.h). A server also sends its
- * term of a norm (squares.h) and, in a region, messages about gates (gate.h).
+ * squares for a norm (squares.h) and, in a region, messages about gates (gate.h).
  * Owns:    its channel.
  * Threads: one thread calls; any thread may cancel.
  * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (see unary.h), ST_PROTOCOL (the

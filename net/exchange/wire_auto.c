@@ -41,8 +41,8 @@ static struct net_line_use use_of(const struct net_exchange *x)
                                  .step_s = 1e-3 * step_ms};
 }
 
-/* Proposes a format for the line. Versions use it only in lockstep, because other modes cannot send
- * changes. */
+/* Proposes the format of the numbers in messages for a line of this bandwidth. Versions use it only
+ * in lockstep, because other modes cannot send changes. */
 static void propose(struct net_exchange *x, const struct net_line *line)
 {
     char text[LINE_TEXT_BYTES];

@@ -1,5 +1,5 @@
-/* net/wire/squares.h - one server's terms of the norm of a step's mean gradient. The server sends
- * it to every other server of the generation that has chunks.
+/* net/wire/squares.h - the squares that a server adds to the norm of a step's mean gradient, one
+ * for each of its chunks. It sends them to every other server of the generation that has chunks.
  * Owns:    a request owns its list.
  * Threads: plain values without a lock.
  * Errors:  none. */

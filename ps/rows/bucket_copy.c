@@ -252,7 +252,7 @@ static const char *check_list(const struct bucket *b, const uint64_t *after, con
     size_t at;
     const char *why = bucket_check_keys(b, keys, n, &at);
     if (!why && n > 0 && after && keys[0] <= *after)
-        why = "a key is not above the last key that is here";
+        why = "a key is not above the last key that arrived before";
     for (size_t i = 0; i < n && !why; i++)
         if (steps[i] > b->version)
             why = "a step is above the version of the bucket";

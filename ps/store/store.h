@@ -38,7 +38,7 @@ struct store_answer {
     struct buf *payload; /* sent as a whole; NULL: no payload */
     enum dtype dtype;    /* format of the payload */
     uint32_t crc32c;     /* checksum of the payload */
-    /* REFUSED: the stream ends without an error, since another process has this one's place */
+    /* REFUSED: the stream ends without an error, since another process has become this member */
     bool replaced;
     size_t placed; /* bytes of the version that the receiver's values have, instead of a payload */
     uint64_t samples; /* 1 + the first sample of the receiver's next step; 0: not reported */
