@@ -1,7 +1,9 @@
 /* tests/worker_trainer_rows_test.c - a trainer on the CPU backend whose model reads rows of a
- * table, over an imitation of the servers that updates parameters and rows by plain descent. The
- * result is compared with loops in double, and is the same after evaluations, and after the end of
- * a generation. */
+ * table, over an imitation of the servers that updates parameters and rows by plain descent. It
+ * answers requests as handle_pull does (ps/store/pieces.c): in lockstep with the requested version
+ * if it is the present one or the one before it, otherwise with the present one. The result is
+ * compared with loops in double, and is the same after evaluations, and after the end of a
+ * generation. */
 #include "base/log.h"
 #include "member/dataset_order.h"
 #include "net/wire/tables.h"
@@ -41,9 +43,13 @@ static struct {
     pthread_mutex_t lock;  /* guards all fields below */
     float params[WEIGHTS]; /* values that the servers have */
     float *worker;         /* the worker's params, to which waits copy */
-    float rows[KEYS][UNITS];
+    const struct net_table *table;
+    /* rows of the present version, and of the one before it */
+    float rows[KEYS][UNITS], before[KEYS][UNITS];
+    bool in_lockstep;
     int64_t version[1 + BUCKETS];
     struct {
+        int64_t version;
         size_t n;
         uint64_t keys[MOST];
         float rows[MOST * UNITS];
@@ -54,13 +60,15 @@ static struct {
     bool ended;
 } ps = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void answer(int chunk, const uint64_t *reads, size_t n)
+static void answer(int chunk, int64_t version, const uint64_t *reads, size_t n)
 {
+    float(*from)[UNITS] = version == ps.version[chunk] ? ps.rows : ps.before;
     assert_true(n <= MOST);
+    ps.answer[chunk].version = version;
     ps.answer[chunk].n = n;
     for (size_t i = 0; i < n; i++) {
         ps.answer[chunk].keys[i] = reads[i];
-        memcpy(ps.answer[chunk].rows + i * UNITS, ps.rows[reads[i]], sizeof ps.rows[0]);
+        memcpy(ps.answer[chunk].rows + i * UNITS, from[reads[i]], sizeof ps.rows[0]);
     }
 }
 
@@ -74,7 +82,7 @@ static enum status fake_push(void *ctx, int chunk, int64_t step, const float *da
         for (int i = 0; i < WEIGHTS && weight > 0; i++)
             ps.params[i] -= (float)rate * data[i];
         ps.n_zero += weight == 0;
-        ps.version[0] = step + 1;
+        ps.version[0] = ps.answer[0].version = step + 1;
     }
     pthread_mutex_unlock(&ps.lock);
     return st;
@@ -87,11 +95,14 @@ static enum status fake_push_rows(void *ctx, int chunk, int64_t step, const stru
     enum status st = ps.ended ? ST_REBASED : ST_OK;
     if (st == ST_OK) {
         assert_int_equal(step, ps.version[chunk]);
+        for (uint64_t key = 0; key < KEYS; key++)
+            if (chunk == 1 + tables_bucket(ps.table, key))
+                memcpy(ps.before[key], ps.rows[key], sizeof ps.before[key]);
         for (size_t i = 0; i < rows->n && weight > 0; i++)
             for (int d = 0; d < UNITS; d++)
                 ps.rows[rows->keys[i]][d] -= (float)rate * rows->gradients[i * UNITS + (size_t)d];
         ps.version[chunk] = step + 1;
-        answer(chunk, rows->reads, rows->n_reads);
+        answer(chunk, step + 1, rows->reads, rows->n_reads);
     }
     pthread_mutex_unlock(&ps.lock);
     return st;
@@ -108,8 +119,12 @@ static enum status fake_pull_rows(void *ctx, int chunk, int64_t step, const uint
     pthread_mutex_lock(&ps.lock);
     ps.ended |= ++ps.n_pulls == ps.ends_in_pull;
     enum status st = ps.ended ? ST_REBASED : ST_OK;
+    int64_t present = ps.version[chunk];
+    bool is_kept = ps.in_lockstep && (step == present || step == present - 1);
+    if (st == ST_OK && step > present) /* the answer would never arrive */
+        st = ST_PROTOCOL;
     if (st == ST_OK)
-        answer(chunk, reads, n);
+        answer(chunk, is_kept ? step : present, reads, n);
     pthread_mutex_unlock(&ps.lock);
     return st;
 }
@@ -127,7 +142,8 @@ static enum status fake_wait(void *ctx, int first, int n, int64_t step, int64_t 
     ps.ended |= ps.ends_at >= 0 && step == ps.ends_at && first > 0;
     enum status st = ps.ended ? ST_REBASED : ST_OK;
     for (int c = first; c < first + n && st == ST_OK; c++)
-        assert_true(ps.version[c] >= step);
+        if (ps.answer[c].version < step) /* the wait would never end */
+            st = ST_PROTOCOL;
     if (st == ST_OK && first == 0 && n > 0)
         memcpy(ps.worker, ps.params, sizeof ps.params);
     pthread_mutex_unlock(&ps.lock);
@@ -141,6 +157,7 @@ static enum status fake_start(void *ctx, struct net_start *out)
     pthread_mutex_lock(&ps.lock);
     for (int c = 0; c <= BUCKETS; c++) {
         assert_int_equal(ps.version[c], ps.version[0]);
+        ps.answer[c].version = ps.version[0];
         ps.answer[c].n = 0;
     }
     ps.ended = false;
@@ -153,7 +170,7 @@ static enum status fake_start(void *ctx, struct net_start *out)
 static int64_t fake_version(void *ctx, int chunk)
 {
     pthread_mutex_lock(&ps.lock);
-    int64_t version = ps.ended ? -1 : ps.version[chunk];
+    int64_t version = ps.ended ? -1 : ps.answer[chunk].version;
     pthread_mutex_unlock(&ps.lock);
     return version;
 }
@@ -245,9 +262,11 @@ static void make_data(struct rig *r)
                                .keys = &r->keys};
 }
 
-static void reset_servers(float *params)
+static void reset_servers(const struct net_table *table, float *params)
 {
+    ps.table = table;
     ps.worker = params;
+    ps.in_lockstep = true;
     ps.n_pulls = ps.n_zero = ps.ends_in_pull = 0;
     ps.ends_at = -1;
     ps.ended = false;
@@ -298,7 +317,7 @@ static void rig_make(struct rig *r, int n_towers)
                                      .progress = PROGRESS_LINES,
                                      .seed = 7};
     r->start.place = (struct net_place){.n_members = 1};
-    reset_servers(r->params);
+    reset_servers(r->chunks->tables, r->params);
 }
 
 static void rig_free(struct rig *r)
@@ -345,13 +364,14 @@ static double exact_item(const struct exact *e, const struct rig *r, int64_t ite
     return log(all) - z[r->labels[item]];
 }
 
-/* Computes all steps. skipped: the steps with this remainder by 3 change nothing; -1: none. */
-static void exact_train(struct exact *e, const struct rig *r, int skipped)
+/* Computes the first n steps. skipped: the steps with this remainder by 3 change nothing; -1:
+ * none. */
+static void exact_train(struct exact *e, const struct rig *r, int skipped, int64_t n)
 {
     struct dataset_order *order;
     assert_int_equal(dataset_order_create(ITEMS, 7, &order), ST_OK);
     exact_begin(e);
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < n; step++) {
         struct exact sum = {{0}, {{0}}};
         for (int i = 0; i < BATCH; i++)
             exact_item(e, r, dataset_order_item(order, (uint64_t)(step * BATCH + i)), BATCH, &sum);
@@ -366,7 +386,7 @@ static void exact_train(struct exact *e, const struct rig *r, int skipped)
 static void check_result(const struct rig *r, int skipped)
 {
     struct exact e;
-    exact_train(&e, r, skipped);
+    exact_train(&e, r, skipped, STEPS);
     for (int i = 0; i < WEIGHTS; i++)
         assert_true(fabs(e.w[i] - (double)ps.params[i]) < 1e-5);
     for (int i = 0; i < KEYS * UNITS; i++)
@@ -402,40 +422,116 @@ static void test_own_pace_pulls_rows(void **state)
     struct rig r;
     rig_make(&r, 2);
     r.cfg.own_pace = true;
+    ps.in_lockstep = false;
     train(&r);
     check_result(&r, -1);
     assert_true(ps.n_pulls >= STEPS);
     rig_free(&r);
 }
 
+/* Compares the loss of all items with that of the parameters and rows after `step` steps. */
+static void check_loss(const struct rig *r, int64_t step, double loss)
+{
+    struct exact e;
+    double exact_loss = 0;
+    exact_train(&e, r, -1, step);
+    for (int i = 0; i < ITEMS; i++)
+        exact_loss += exact_item(&e, r, i, 1, NULL) / ITEMS;
+    assert_true(fabs(exact_loss - loss) < 1e-5);
+}
+
+/* Evaluations of a run: their number at each step, and the last loss. */
+struct seen {
+    int n[STEPS + 1];
+    double loss[STEPS + 1];
+};
+
+static void see_start(void *ctx, const struct net_start *start)
+{
+}
+
+static void see_step(void *ctx, const struct trainer_figures *f)
+{
+}
+
+static int see_no_values(void *ctx, int64_t number, int is_last)
+{
+    return 0;
+}
+
+static void see_evaluated(void *ctx, int64_t step, const char *what, double accuracy, double loss)
+{
+    struct seen *s = ctx;
+    s->n[step]++;
+    s->loss[step] = loss;
+}
+
+/* Trains with an evaluation before each step but the first, and after the last one. validates: the
+ * evaluations use validation data. Returns the number of pulls. */
+static int train_and_evaluate(int n_towers, bool own_pace, bool validates, int ends_in_pull)
+{
+    struct rig r;
+    struct seen seen = {{0}, {0}};
+    const struct trainer_observer observer = {.ctx = &seen,
+                                              .start = see_start,
+                                              .step = see_step,
+                                              .wants_values = see_no_values,
+                                              .evaluated = see_evaluated};
+    struct trainer *t;
+    struct trainer_result result;
+    double accuracy, loss, auc;
+    rig_make(&r, n_towers);
+    ps.ends_in_pull = ends_in_pull;
+    ps.in_lockstep = !own_pace;
+    r.cfg.own_pace = own_pace;
+    r.cfg.observer = &observer;
+    r.cfg.eval_every = 1;
+    *(validates ? &r.cfg.validation : &r.cfg.test) = &r.data;
+    assert_int_equal(trainer_create(&r.cfg, &t), ST_OK);
+    assert_int_equal(trainer_run(t, &r.start, &result), ST_OK);
+    if (validates) {
+        assert_int_equal(trainer_validate(t, STEPS), ST_OK);
+    } else {
+        assert_int_equal(trainer_evaluate(t, &accuracy, &loss, &auc), ST_OK);
+        check_loss(&r, STEPS, loss);
+    }
+    check_result(&r, -1);
+    for (int i = 1; i < STEPS; i++) {
+        assert_int_equal(seen.n[i], 1);
+        check_loss(&r, i, seen.loss[i]);
+    }
+    assert_int_equal(seen.n[STEPS], validates);
+    trainer_destroy(t);
+    rig_free(&r);
+    return ps.n_pulls;
+}
+
 /* An evaluation reads the rows of its step, and changes no bits of training. */
 static void test_evaluation_reads_rows(void **state)
 {
     struct rig r;
-    struct trainer *t;
-    struct trainer_result result;
-    struct exact e;
     float params[WEIGHTS], rows[KEYS][UNITS];
-    double accuracy, loss, auc, exact_loss = 0;
     rig_make(&r, 2);
     train(&r);
     memcpy(params, ps.params, sizeof params);
     memcpy(rows, ps.rows, sizeof rows);
     rig_free(&r);
-    rig_make(&r, 2);
-    r.cfg.test = &r.data;
-    r.cfg.eval_every = 2;
-    assert_int_equal(trainer_create(&r.cfg, &t), ST_OK);
-    assert_int_equal(trainer_run(t, &r.start, &result), ST_OK);
+    train_and_evaluate(2, false, false, 0);
     assert_memory_equal(params, ps.params, sizeof params);
     assert_memory_equal(rows, ps.rows, sizeof rows);
-    assert_int_equal(trainer_evaluate(t, &accuracy, &loss, &auc), ST_OK);
-    exact_train(&e, &r, -1);
-    for (int i = 0; i < ITEMS; i++)
-        exact_loss += exact_item(&e, &r, i, 1, NULL) / ITEMS;
-    assert_true(fabs(exact_loss - loss) < 1e-5);
-    trainer_destroy(t);
-    rig_free(&r);
+    train_and_evaluate(1, false, true, 0);
+    train_and_evaluate(2, true, false, 0);
+}
+
+/* The generation ends in each of the pulls, also in those of evaluations during and after
+ * training. The step or the evaluation begins again, with the same result. */
+static void test_end_of_generation_in_each_pull(void **state)
+{
+    for (int validates = 0; validates < 2; validates++) {
+        int n = train_and_evaluate(2, false, validates, 0);
+        for (int i = 1; i <= n; i++)
+            train_and_evaluate(2, false, validates, i);
+    }
 }
 
 /* Reads rows of a file in which the row of key 0 is missing. ctx: number of calls. */
@@ -535,7 +631,7 @@ int main(void)
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return skip_program("the CPU backend was not built");
     return RUN_TESTS(test_steps_equal_plain_loops, test_own_pace_pulls_rows,
-                     test_evaluation_reads_rows, test_inference_reads_from_reader,
-                     test_tables_without_rows_are_refused, test_end_of_generation,
-                     test_bad_gradients_are_skipped);
+                     test_evaluation_reads_rows, test_end_of_generation_in_each_pull,
+                     test_inference_reads_from_reader, test_tables_without_rows_are_refused,
+                     test_end_of_generation, test_bad_gradients_are_skipped);
 }

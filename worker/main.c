@@ -190,7 +190,7 @@ done:
 static enum status validate_last(struct worker *w, int64_t step)
 {
     w->validated.is_last = true;
-    enum status st = trainer_validate(w->trainer, step, 1);
+    enum status st = trainer_validate(w->trainer, step);
     return st == ST_CANCELLED ? ST_OK : st;
 }
 

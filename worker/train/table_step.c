@@ -153,7 +153,7 @@ static enum status sort_keys(struct table_step *s, bool is_next)
 /* Reads the rows of s->asked from the servers. */
 static enum status read_servers(struct table_step *s, int64_t step)
 {
-    bool exact = !s->cfg.own_pace && !s->cfg.reads_only;
+    bool exact = !s->cfg.own_pace;
     memcpy(s->done, s->asked.first, (size_t)s->cfg.table->n_buckets * sizeof *s->done);
     struct row_reads r = {.updates = s->cfg.updates,
                           .table = s->cfg.table,

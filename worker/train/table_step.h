@@ -27,8 +27,7 @@ struct table_step_config { /* pointers are borrowed while the object exists */
     bool mean; /* rule of the bags; false: sum */
     int n_towers;
     bool own_pace; /* each bucket advances independently; steps are those of this worker */
-    /* true: nothing is pushed, so a step may have more keys than a bucket's share of step_rows, and
-     * table_step_read accepts any version */
+    /* true: nothing is pushed, so a step may have more keys than a bucket's share of step_rows */
     bool reads_only;
 };
 

@@ -42,6 +42,7 @@ struct tower {
     int64_t n_ahead;           /* number of batches that were read ahead and used */
     /* [n_layers] tables of an inference tower (tower_tables.h); NULL: none */
     struct table_step **tables;
+    int64_t rows_step; /* inference tower: step whose rows it reads from servers */
 };
 
 /* A tower's membership in a group. */

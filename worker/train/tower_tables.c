@@ -68,7 +68,7 @@ enum status tower_tables_put(struct tower *t)
         if (!t->tables[i])
             continue;
         table_step_set(t->tables[i], 0, &t->now.keys.bags[t->cfg->model->layers[i].keys]);
-        TRY(table_step_read(t->tables[i], 0));
+        TRY(table_step_read(t->tables[i], t->rows_step));
         TRY(table_step_output(t->tables[i], 0, &crew, &out));
         split_tower_set_host_output(t->stages, i, out);
     }

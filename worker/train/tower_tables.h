@@ -17,7 +17,8 @@ enum status tower_tables_create(const struct trainer_config *cfg, int n_towers, 
                                 struct table_step ***out);
 void tower_tables_free(struct table_step **tables, int n_layers);
 /* Sets the outputs of all layers on the host of an inference tower (t->tables), for its n samples.
- * The caller has waited for the versions of the step. */
+ * Reads rows of version t->rows_step, which the training step has, too; if each bucket advances
+ * independently, of any version. */
 enum status tower_tables_put(struct tower *t);
 
 #endif

@@ -277,12 +277,60 @@ void trainer_wait(struct trainer *t, const char *whom, int64_t ms)
     pthread_mutex_unlock(&t->progress_lock);
 }
 
+/* Trains to the job's last step, in as many generations as the servers begin. */
+static enum status run_generations(struct trainer *t)
+{
+    enum status st = ST_OK;
+    int again = 1;
+    while (again) {
+        st = run_towers(t);
+        if (st == ST_CANCELLED && atomic_load(&t->ended))
+            return ST_OK;
+        t->result.left = has_left(t, st);
+        if (t->result.left)
+            return ST_OK;
+        TRY(st);
+        TRY(finish_copies(t));
+        st = trainer_state_generation_ended(t) ? ST_REBASED : collect_results(t);
+        again = st == ST_REBASED;
+        TRY(again ? begin_again(t, &again) : st);
+    }
+done:
+    return st;
+}
+
+/* Records the last step that counts. */
+static void note_last_step(struct trainer *t)
+{
+    /* the current step of a worker that leaves does not count */
+    if (t->cfg.own_pace || t->result.left)
+        t->result.global_step = trainer_push_lowest_version(t);
+    if (t->result.left && t->result.global_step < t->first_step)
+        /* a chunk's version was still below first_step, which the job had reached */
+        t->result.global_step = t->first_step;
+    t->result.train_steps = t->cfg.train_steps;
+    /* if the job ended early, steps after the job's last one do not count */
+    if (t->result.global_step > t->cfg.train_steps)
+        t->result.global_step = t->cfg.train_steps;
+}
+
+enum status trainer_run_again(struct trainer *t)
+{
+    enum status st = ST_OK;
+    int again;
+    TRY(begin_again(t, &again));
+    TRY(again ? run_generations(t) : ST_OK);
+    note_last_step(t);
+    st = t->result.left ? ST_CANCELLED : ST_OK;
+done:
+    return st;
+}
+
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out)
 {
     enum status st = ST_OK;
     bool is_done = false;
-    int again;
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
@@ -302,34 +350,12 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
     t->start_ns = clock_now_ns();
     TRY(run_resident(t, start->step, &is_done));
-    for (again = !is_done; again;) {
-        st = run_towers(t);
-        if (st == ST_CANCELLED && atomic_load(&t->ended))
-            break;
-        t->result.left = has_left(t, st);
-        if (t->result.left)
-            break;
-        TRY(st);
-        TRY(finish_copies(t));
-        st = trainer_state_generation_ended(t) ? ST_REBASED : collect_results(t);
-        again = st == ST_REBASED;
-        TRY(again ? begin_again(t, &again) : st);
-    }
-    st = ST_OK;
+    TRY(is_done ? ST_OK : run_generations(t));
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     t->result.waited_seconds = progress_waited_seconds(t->progress);
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
-    /* the current step of a worker that leaves does not count */
-    if (t->cfg.own_pace || t->result.left)
-        t->result.global_step = trainer_push_lowest_version(t);
-    if (t->result.left && t->result.global_step < t->first_step)
-        /* a chunk's version was still below first_step, which the job had reached */
-        t->result.global_step = t->first_step;
-    t->result.train_steps = t->cfg.train_steps;
-    /* if the job ended early, steps after the job's last one do not count */
-    if (t->result.global_step > t->cfg.train_steps)
-        t->result.global_step = t->cfg.train_steps;
+    note_last_step(t);
     trainer_observe_end(t);
 done:
     *out = t->result;

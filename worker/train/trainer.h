@@ -43,17 +43,19 @@ void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
 void trainer_stop_soon(struct trainer *t);
 /* stops training, from any thread; the caller also cancels the exchange */
 void trainer_stop(struct trainer *t);
-/* Evaluates the test set, if there is one, with the current parameters. Results: fraction of
- * samples that are classified correctly, mean loss, and AUC (NaN if there are not two classes).
- * Must not be called during trainer_run. */
+/* Evaluates the test set, if there is one, after trainer_run has ended. Results: fraction of
+ * samples that are classified correctly, mean loss, and AUC (NaN if there are not two classes). If
+ * the servers, which have the rows of tables, begin another generation, joins it and begins
+ * again. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc);
 /* Returns a parameter that has a value that is not finite; NULL: all values are finite. May be
  * called after trainer_run. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
-/* Evaluates the validation data, or this worker's part of them, and reports the result as during
- * training. Does nothing if there are no validation data. is_last: trainer_run has ended; then, if
- * the result of all parts is not available, the first worker evaluates all parts. */
-enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
+/* Evaluates the validation data, or this worker's part of them, after trainer_run has ended, and
+ * reports the result as during training. If the result of all parts is not available, the first
+ * worker evaluates all parts. Does nothing if there are no validation data. Begins again like
+ * trainer_evaluate. */
+enum status trainer_validate(struct trainer *t, int64_t step);
 size_t trainer_memory_bytes(const struct trainer *t); /* returns the memory of all plans */
 
 #endif

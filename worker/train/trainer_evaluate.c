@@ -19,43 +19,45 @@ static const struct evaluate_visitor *visitor_of(const struct trainer *t)
     return t->cfg.observer ? t->cfg.observer->visitor : NULL;
 }
 
+/* Evaluates the test set. step: the step that the servers' rows have. */
+static enum status test(struct trainer *t, int64_t step, struct evaluate_sums *sums)
+{
+    int64_t begin = trace_begin();
+    t->eval->rows_step = step;
+    enum status st = evaluate_run(t->eval, visitor_of(t), sums);
+    if (st == ST_OK)
+        trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
+    return st;
+}
+
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc)
 {
     struct evaluate_sums sums;
-    int64_t begin = trace_begin();
-    enum status st = evaluate_run(t->eval, visitor_of(t), &sums);
-    if (st != ST_OK)
-        return st;
-    trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
+    enum status st;
+    while ((st = test(t, t->result.global_step, &sums)) == ST_REBASED)
+        TRY(trainer_run_again(t));
+    TRY(st);
     *accuracy = evaluate_accuracy(t->cfg.test, &sums);
     *loss = sums.loss / (double)sums.n;
     *auc = sums.auc;
-    return ST_OK;
+done:
+    return st;
 }
 
-enum status trainer_log_accuracy(struct trainer *t, int64_t step)
+static enum status log_test(struct trainer *t, int64_t step)
 {
-    double accuracy, loss, auc;
+    enum status st = ST_OK;
+    struct evaluate_sums sums;
     char text[EVALUATE_TEXT_BYTES];
-    struct updates *x = t->cfg.updates;
     const struct trainer_observer *o = t->cfg.observer;
-    enum status st =
-        x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step, INT64_MAX);
-    if (st == ST_OK && (t->validate || t->eval))
-        st = trainer_fetch_averages(t);
-    if (st == ST_REBASED)
-        return trainer_state_note_rebased(t, st, step);
-    if (st == ST_OK && t->validate)
-        return trainer_validate(t, step, 0);
-    if (st == ST_OK && !t->eval)
-        return ST_OK;
-    if (st == ST_OK)
-        st = trainer_evaluate(t, &accuracy, &loss, &auc);
-    if (st == ST_OK)
-        LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
-              trainer_push_global_step(t, step), evaluate_text(text, "test", accuracy, loss, auc));
-    if (st == ST_OK && o)
-        o->evaluated(o->ctx, trainer_push_global_step(t, step), "test", accuracy, loss);
+    TRY(test(t, step, &sums));
+    double accuracy = evaluate_accuracy(t->cfg.test, &sums), loss = sums.loss / (double)sums.n;
+    int64_t global_step = trainer_push_global_step(t, step);
+    LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member, global_step,
+          evaluate_text(text, "test", accuracy, loss, sums.auc));
+    if (o)
+        o->evaluated(o->ctx, global_step, "test", accuracy, loss);
+done:
     return st;
 }
 
@@ -95,6 +97,7 @@ static enum status validate_part(struct trainer *t, int64_t step, int part, int 
     struct evaluate_sums sums;
     int ends = 0;
     int64_t begin = trace_begin();
+    t->validate->rows_step = step;
     TRY(evaluate_part(t->validate, part, n_parts, visitor_of(t), &sums));
     trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     struct trainer_evaluation e = {.step = step,
@@ -124,10 +127,9 @@ done:
     return st;
 }
 
-enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
+/* Evaluates the validation data, or this worker's part of them. */
+static enum status validate(struct trainer *t, int64_t step, int is_last)
 {
-    if (!t->validate)
-        return ST_OK;
     const struct net_place *p = &t->towers[0]->place;
     int shared = p->validates && p->n_members > 1 && !t->cfg.own_pace, whole = 1;
     int n_parts = shared ? evaluate_parts(t->validate, p->n_members) : 1;
@@ -138,4 +140,33 @@ enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
     if (st == ST_OK && !whole && is_last && p->rank == 0)
         st = validate_part(t, step, 0, 1, &whole);
     return st;
+}
+
+enum status trainer_validate(struct trainer *t, int64_t step)
+{
+    enum status st = ST_OK;
+    if (!t->validate)
+        return ST_OK;
+    while ((st = validate(t, step, 1)) == ST_REBASED) {
+        TRY(trainer_run_again(t));
+        step = t->result.global_step;
+    }
+done:
+    return st;
+}
+
+enum status trainer_log_accuracy(struct trainer *t, int64_t step)
+{
+    const struct updates *x = t->cfg.updates;
+    enum status st =
+        x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step, INT64_MAX);
+    if (st == ST_OK && (t->validate || t->eval))
+        st = trainer_fetch_averages(t);
+    if (st == ST_OK && t->validate)
+        st = validate(t, step, 0);
+    else if (st == ST_OK && t->eval)
+        st = log_test(t, step);
+    if (st == ST_REBASED) /* the evaluation is still due */
+        t->n_evaluated--;
+    return trainer_state_note_rebased(t, st, step);
 }

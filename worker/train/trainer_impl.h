@@ -113,6 +113,11 @@ enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_
  * step. */
 bool trainer_state_begin_step(struct trainer *t, int64_t step);
 
+/* Joins the generation that the servers begin after the job's last step, and trains the steps that
+ * they have rolled back. ST_CANCELLED: training was stopped, or the worker has left
+ * (trainer.c). */
+enum status trainer_run_again(struct trainer *t);
+
 /* Runs a tower's steps from t->first_step to the last one (trainer_step.c). */
 enum status trainer_step_run(struct trainer *t, struct tower *w);
 
