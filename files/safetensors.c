@@ -33,8 +33,9 @@ struct safetensors_writer {
 
 static size_t tensor_bytes(enum safetensors_dtype dtype, const struct shape *shape)
 {
-    return (size_t)shape_elems(shape) *
-           (dtype == SAFETENSORS_I64 ? sizeof(int64_t) : sizeof(float));
+    static const size_t bytes[] = {
+        [SAFETENSORS_F32] = 4, [SAFETENSORS_BF16] = 2, [SAFETENSORS_I64] = 8};
+    return (size_t)shape_elems(shape) * bytes[dtype];
 }
 
 /* Returns false if a text of the header is not UTF-8, or a name is too long for its checksum's
@@ -84,8 +85,9 @@ static void put_tensor(const struct safetensors_writer *w, int i, uint64_t *at, 
     const struct shape *shape = &w->notes[i].shape;
     json_put(p, ",");
     json_put_string(p, t->name, "");
-    json_put(p, t->dtype == SAFETENSORS_I64 ? ":{\"dtype\":\"I64\",\"shape\":["
-                                            : ":{\"dtype\":\"F32\",\"shape\":[");
+    json_put(p, t->dtype == SAFETENSORS_I64    ? ":{\"dtype\":\"I64\",\"shape\":["
+                : t->dtype == SAFETENSORS_BF16 ? ":{\"dtype\":\"BF16\",\"shape\":["
+                                               : ":{\"dtype\":\"F32\",\"shape\":[");
     for (int k = 0; k < shape->n_dims; k++) {
         json_put(p, k > 0 ? "," : "");
         json_put_integer(p, shape->dim[k]);

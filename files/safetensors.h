@@ -41,7 +41,7 @@ struct safetensors_tensor {
     const char *name; /* printable, unique, not "__metadata__" */
     struct shape shape;
     const void *data;
-    enum safetensors_dtype dtype; /* SAFETENSORS_F32 or SAFETENSORS_I64 */
+    enum safetensors_dtype dtype; /* SAFETENSORS_F32, SAFETENSORS_BF16 or SAFETENSORS_I64 */
 };
 
 struct safetensors_content {

@@ -46,18 +46,20 @@ static int teardown(void **state)
 }
 
 static const int64_t keys[] = {-7, 0, INT64_MAX};
+static const uint16_t halves[] = {0x3f80, 0xc020, 0}; /* 1, -2.5 and 0 in bf16 */
 
-/* Adds the tensors one by one, and a tensor of whole numbers. The content states larger bounds of
- * two shapes. */
+/* Adds the tensors one by one, and a tensor of whole numbers and one of bf16. The content states
+ * larger bounds of three shapes. */
 static enum status write_mixed(const char *path, struct safetensors_written *out)
 {
-    struct safetensors_tensor mixed[N_TENSORS + 1] = {
+    struct safetensors_tensor mixed[N_TENSORS + 2] = {
         tensors[0],
         tensors[1],
         tensors[2],
-        {.name = "keys", .shape = {1, {1000}}, .dtype = SAFETENSORS_I64}};
-    const struct safetensors_content content = {mixed, N_TENSORS + 1, metadata, 2};
-    const struct shape of_keys = {1, {3}};
+        {.name = "keys", .shape = {1, {1000}}, .dtype = SAFETENSORS_I64},
+        {.name = "halves", .shape = {2, {1000, 1}}, .dtype = SAFETENSORS_BF16}};
+    const struct safetensors_content content = {mixed, N_TENSORS + 2, metadata, 2};
+    const struct shape of_keys = {1, {3}}, of_halves = {2, {3, 1}};
     struct safetensors_writer *w;
     for (int i = 0; i < N_ELEMS; i++)
         flat[i] = (float)i * 0.5f - 3;
@@ -69,6 +71,7 @@ static enum status write_mixed(const char *path, struct safetensors_written *out
         st = safetensors_add(w, &tensors[i].shape, tensors[i].data);
     TRY(st);
     TRY(safetensors_add(w, &of_keys, keys));
+    TRY(safetensors_add(w, &of_halves, halves));
     TRY(safetensors_commit(w, out));
 done:
     safetensors_end(w);
@@ -227,6 +230,7 @@ static void tensors_are_added_one_by_one(void **state)
     uint8_t data[MAX_BYTES];
     float values[N_ELEMS];
     int64_t numbers[3];
+    uint16_t found[3];
     int n, at = 0;
     snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
     assert_int_equal(write_mixed(path, &written), ST_OK);
@@ -236,18 +240,22 @@ static void tensors_are_added_one_by_one(void **state)
     assert_int_equal(safetensors_open_any(path, &f, why), ST_OK);
     assert_int_equal(safetensors_check(f, &written, why), ST_OK);
     const struct safetensors_entry *e = safetensors_entries(f, &n);
-    assert_int_equal(n, N_TENSORS + 1);
+    assert_int_equal(n, N_TENSORS + 2);
     for (int i = 0; i < N_TENSORS; at += (int)e[i++].n_elems) {
         assert_string_equal(e[i].name, tensors[i].name);
         assert_memory_equal(&e[i].shape, &tensors[i].shape, sizeof e[i].shape);
         assert_int_equal(safetensors_read(f, &e[i], 0, e[i].n_elems, values, why), ST_OK);
         assert_memory_equal(values, flat + at, (size_t)e[i].n_elems * sizeof *values);
     }
-    assert_int_equal(e[n - 1].dtype, SAFETENSORS_I64);
-    assert_int_equal(e[n - 1].n_elems, 3);
-    assert_int_equal(safetensors_read(f, &e[n - 1], 0, 1, values, why), ST_CORRUPT);
-    assert_int_equal(safetensors_read_raw(f, &e[n - 1], 0, 3, numbers, why), ST_OK);
+    assert_int_equal(e[n - 2].dtype, SAFETENSORS_I64);
+    assert_int_equal(e[n - 2].n_elems, 3);
+    assert_int_equal(safetensors_read(f, &e[n - 2], 0, 1, values, why), ST_CORRUPT);
+    assert_int_equal(safetensors_read_raw(f, &e[n - 2], 0, 3, numbers, why), ST_OK);
     assert_memory_equal(numbers, keys, sizeof keys);
+    assert_int_equal(e[n - 1].dtype, SAFETENSORS_BF16);
+    assert_int_equal(e[n - 1].n_elems, 3);
+    assert_int_equal(safetensors_read_raw(f, &e[n - 1], 0, 3, found, why), ST_OK);
+    assert_memory_equal(found, halves, sizeof halves);
     safetensors_close(f);
     unlink(path);
 }

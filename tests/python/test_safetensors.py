@@ -20,8 +20,10 @@ except ImportError as missing:
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.join(os.path.dirname(__file__), "../..")
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 WRITER = os.path.join(BIN, "../tests/files_safetensors_test")
-SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": [], "keys": [3]}
+SHAPES = {"conv1/weights": [2, 1, 3, 4], "bn/moving_mean": [4], "scale": [], "keys": [3],
+          "halves": [3, 1]}
 KEYS = [-7, 0, 2**63 - 1]  # the only tensor of whole numbers
+HALVES = [0x3f80, 0xc020, 0]  # the only tensor of bf16: 1, -2.5, 0
 METADATA = {"model": "lenet5", "quote": "a \"b\" \\ \n c"}
 
 
@@ -56,6 +58,10 @@ class Safetensors(unittest.TestCase):
                 self.assertEqual(entry["dtype"], "I64")
                 self.assertEqual(list(struct.unpack("<3q", content)), KEYS)
                 continue
+            if name == "halves":
+                self.assertEqual(entry["dtype"], "BF16")
+                self.assertEqual(list(struct.unpack("<3H", content)), HALVES)
+                continue
             self.assertEqual(entry["dtype"], "F32")
             values = struct.unpack("<%df" % ((end - begin) // 4), content)
             self.assertEqual(list(values), [(begin // 4 + i) * 0.5 - 3 for i in range(len(values))])
@@ -69,6 +75,10 @@ class Safetensors(unittest.TestCase):
             self.check_metadata(f.metadata())
             self.assertEqual(set(f.keys()), set(SHAPES))
             for name, shape in SHAPES.items():
+                if name == "halves":  # numpy has no bf16
+                    tensor = f.get_slice(name)
+                    self.assertEqual((tensor.get_shape(), tensor.get_dtype()), (shape, "BF16"))
+                    continue
                 tensor = f.get_tensor(name)
                 self.assertEqual(list(tensor.shape), shape)
                 if name == "keys":
