@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "checkpoint/manifest_tables.h"
 #include "checkpoint/row_patch.h"
+#include "kernels/vector/finite.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct text {
 /* An export that is being written. */
 struct job {
     const struct checkpoint_restore *base, *target;
+    enum dtype row_dtype;
     const struct chunks *chunks;
     struct safetensors_tensor *tensors;
     struct text *names; /* names of the tensors of buckets */
@@ -106,7 +108,9 @@ static void add_part(struct job *j, const struct net_table *t, int bucket, const
     char *name = j->names[j->n_names++].bytes;
     snprintf(name, KEY_BYTES, "%s %s [%d/%d]", t->name, kind, bucket, t->n_buckets);
     add_tensor(j, name, dim > 0 ? (struct shape){2, {n, dim}} : (struct shape){1, {n}},
-               dim > 0 ? SAFETENSORS_F32 : SAFETENSORS_I64);
+               dim == 0                     ? SAFETENSORS_I64
+               : j->row_dtype == DTYPE_BF16 ? SAFETENSORS_BF16
+                                            : SAFETENSORS_F32);
 }
 
 /* Adds the tensors of a table, with the largest numbers of rows that they can have, and the version
@@ -169,15 +173,41 @@ static enum status write_param(struct job *j, const struct net_param *p)
     return st;
 }
 
-static enum status write_parts(struct job *j, int dim, const struct checkpoint_bucket *from,
+/* Adds the rows of a bucket, in their format in the file. */
+static enum status write_rows(struct job *j, const struct net_table *t,
+                              const struct checkpoint_bucket *b)
+{
+    const struct shape shape = {2, {b->n, t->dim}};
+    size_t n = (size_t)(b->n * t->dim), bad;
+    if (j->row_dtype == DTYPE_F32)
+        return safetensors_add(j->writer, &shape, b->values);
+    if ((bad = finite_first_misfit(j->row_dtype, b->values, n)) < n) {
+        LOG_E("table '%s': the row of key %" PRIu64
+              " has %g, which is too large for bf16; export the rows as fp32",
+              t->name, b->keys[bad / (size_t)t->dim], (double)b->values[bad]);
+        return ST_RANGE;
+    }
+    void *rounded = malloc(dtype_bytes(j->row_dtype, n) + 1);
+    if (!rounded) {
+        LOG_E("out of memory for the rows of table '%s'", t->name);
+        return ST_NOMEM;
+    }
+    dtype_encode(j->row_dtype, rounded, b->values, n);
+    enum status st = safetensors_add(j->writer, &shape, rounded);
+    free(rounded);
+    return st;
+}
+
+static enum status write_parts(struct job *j, const struct net_table *t,
+                               const struct checkpoint_bucket *from,
                                const struct checkpoint_bucket *to)
 {
-    const struct shape keys = {1, {to->n}}, rows = {2, {to->n, dim}}, removed = {1, {from->n}};
+    const struct shape keys = {1, {to->n}}, removed = {1, {from->n}};
     enum status st = safetensors_add(j->writer, &keys, to->keys);
     if (st == ST_OK)
         st = safetensors_add(j->writer, &keys, to->steps);
     if (st == ST_OK)
-        st = safetensors_add(j->writer, &rows, to->values);
+        st = write_rows(j, t, to);
     if (st == ST_OK && j->base)
         st = safetensors_add(j->writer, &removed, from->keys);
     j->counts.n_written += to->n;
@@ -203,7 +233,7 @@ static enum status write_bucket(struct job *j, int table, int bucket, char why[M
         st = ST_MISMATCH;
     }
     if (st == ST_OK)
-        st = write_parts(j, t->dim, &from, &to);
+        st = write_parts(j, t, &from, &to);
     checkpoint_bucket_free(&from);
     checkpoint_bucket_free(&to);
     return st;
@@ -253,13 +283,13 @@ static enum status check_base(const struct checkpoint_restore *base,
     return ST_MISMATCH;
 }
 
-enum status table_export_write(const char *path, const struct checkpoint_restore *base,
-                               const struct checkpoint_restore *target,
+enum status table_export_write(const char *path, const struct table_export *e,
                                struct table_export_counts *out, char why[MANIFEST_WHY_BYTES])
 {
-    const struct chunks *chunks = checkpoint_restore_manifest(target)->chunks;
-    struct job j = {.base = base, .target = target, .chunks = chunks};
-    enum status st = base ? check_base(base, target, why) : ST_OK;
+    const struct chunks *chunks = checkpoint_restore_manifest(e->target)->chunks;
+    struct job j = {
+        .base = e->base, .target = e->target, .row_dtype = e->row_dtype, .chunks = chunks};
+    enum status st = e->base ? check_base(e->base, e->target, why) : ST_OK;
     TRY(st);
     TRY(allocate(&j));
     describe(&j);

@@ -4,11 +4,13 @@
  * tensors and the metadata. One bucket is in memory at a time.
  * Owns:    nothing.
  * Threads: one.
- * Errors:  those of safetensors_write and restore.h, logged. ST_MISMATCH: there is no patch from
- *          the base to the target; not logged, `why` receives the reason. */
+ * Errors:  those of safetensors_write and restore.h, and ST_RANGE (a row does not fit into bf16),
+ *          logged. ST_MISMATCH: there is no patch from the base to the target; not logged, `why`
+ *          receives the reason. */
 #ifndef CHECKPOINT_TABLE_EXPORT_H
 #define CHECKPOINT_TABLE_EXPORT_H
 #include "checkpoint/restore.h"
+#include "kernels/vector/dtype.h"
 
 enum { EXPORT_ID_BYTES = 64 };
 /* Writes the id of a checkpoint: E.G-STEP, as in the names of its files. */
@@ -20,10 +22,15 @@ struct table_export_counts {
     int64_t n_removed; /* removed keys in the file; 0 in a full export */
 };
 
-/* Writes the export of `target`. base: the checkpoint from which the patch begins; NULL: a full
- * export. The file is complete or absent, and replaces an older one. */
-enum status table_export_write(const char *path, const struct checkpoint_restore *base,
-                               const struct checkpoint_restore *target,
+struct table_export {
+    const struct checkpoint_restore *base; /* the patch begins from it; NULL: a full export */
+    const struct checkpoint_restore *target;
+    /* DTYPE_F32: rows as they are; DTYPE_BF16: rows rounded to the nearest, ties to even */
+    enum dtype row_dtype;
+};
+
+/* Writes the export of `e->target`. The file is complete or absent, and replaces an older one. */
+enum status table_export_write(const char *path, const struct table_export *e,
                                struct table_export_counts *out, char why[MANIFEST_WHY_BYTES]);
 
 #endif

@@ -277,7 +277,9 @@ int ctl_export_run(const struct ctl_export *e)
     if (code == 0 && e->since)
         code = open_base(e, since, target, &base);
     if (code == 0) {
-        enum status st = table_export_write(e->output, base, target, &counts, why);
+        const struct table_export what = {base, target,
+                                          e->row_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32};
+        enum status st = table_export_write(e->output, &what, &counts, why);
         bool waits = st == ST_CORRUPT && base; /* a patch to the next checkpoint may be made */
         if (st == ST_MISMATCH)
             LOG_E("--since=%s: %s; " REBASE, e->since, why);
@@ -285,8 +287,9 @@ int ctl_export_run(const struct ctl_export *e)
             LOG_E("the newest checkpoint is damaged; try again after the next one");
         code = st == ST_OK         ? print_counts(e, base, target, &counts)
                : st == ST_MISMATCH ? CTL_EXIT_REBASE
-               : (st == ST_CORRUPT && !waits) || st == ST_UNSUPPORTED ? EXIT_PERMANENT
-                                                                      : EXIT_RETRY;
+               : (st == ST_CORRUPT && !waits) || st == ST_UNSUPPORTED || st == ST_RANGE
+                   ? EXIT_PERMANENT
+                   : EXIT_RETRY;
     }
     checkpoint_restore_close(base);
     checkpoint_restore_close(target);

@@ -35,6 +35,7 @@ static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
 static const char *opt_folder = "", *opt_output = "", *opt_since = NULL;
 static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO, opt_quiet = 0;
+static int opt_row_dtype = -1;
 
 static struct security_config opt_security = {.role = ROLE_ADMIN};
 
@@ -53,6 +54,9 @@ static const struct flag flags[] = {
      "With export: the safetensors file to write", NULL},
     {"since", FLAG_STRING, &opt_since, 0, 0, "STEP", NULL,
      "With export: write only what changed since the checkpoint of this step, or since the one with this id, such as 1.2-300",
+     NULL},
+    {"row_dtype", FLAG_CHOICE, &opt_row_dtype, 0, 0, NULL, "fp32|bf16",
+     "With export: the format of the rows in the file; bf16 rounds them, and needs half the bytes",
      NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "Seconds to wait for an answer",
      NULL},
@@ -372,7 +376,8 @@ static int run_drain(const struct hosts *ps, const char *operand)
 
 static int run_export(const struct hosts *ps, const char *operand)
 {
-    return ctl_export_run(&(struct ctl_export){opt_folder, opt_output, opt_since, opt_json != 0});
+    return ctl_export_run(
+        &(struct ctl_export){opt_folder, opt_output, opt_since, opt_row_dtype, opt_json != 0});
 }
 
 static const struct command {
@@ -477,7 +482,7 @@ int main(int argc, char **argv)
         hosts_free(&ps);
         return has_room ? EXIT_USAGE : EXIT_RETRY;
     }
-    bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since;
+    bool has_export_flag = opt_folder[0] || opt_output[0] || opt_since || opt_row_dtype >= 0;
     if (n_words > 0 && !is_known(words, n_words))
         exit_code = run_words(&ps, words, n_words);
     else if (is_export && (ps.n > 0 || opt_wait || opt_watch_s > 0))
@@ -485,7 +490,8 @@ int main(int argc, char **argv)
                                                     : opt_wait ? "wait"
                                                                : "watch");
     else if (!is_export && has_export_flag)
-        LOG_E("--checkpoint_dir, --output and --since are only for the command export");
+        LOG_E(
+            "--checkpoint_dir, --output, --since and --row_dtype are only for the command export");
     else if (!is_export && ps.n == 0)
         LOG_E("--ps_hosts is missing; write the address of ps 0, as in --ps_hosts=localhost:2221");
     else

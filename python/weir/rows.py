@@ -22,7 +22,7 @@ from ._library import Error
 
 BUCKET = re.compile(r"(\S+) (keys|steps|rows|removed) \[(\d+)/(\d+)\]$")
 KINDS = {"keys": "Q", "steps": "Q", "removed": "Q", "rows": "f"}
-DTYPES = {"Q": "I64", "f": "F32"}
+DTYPES = {"Q": "I64", "f": "F32", "H": "BF16"}
 MAX_HEADER = 2**32  # a file with a longer one is no safetensors file
 MASK = 2**64 - 1
 USE_OF_ROWS = 11  # RNG_ROWS of base/rng.h
@@ -67,9 +67,19 @@ def _number_of(text: bytes) -> int:
     return mixed
 
 
+def _floats(row: memoryview) -> memoryview:
+    """Returns a row as float32. bf16 is the upper half of float32, so this is exact."""
+    if row.format == "f":
+        return row
+    halves, wide = row.tobytes(), bytearray(2 * row.nbytes)
+    wide[2::4], wide[3::4] = halves[::2], halves[1::2]
+    return memoryview(wide).cast("f")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Bucket:
-    """Rows of a bucket in one file, in ascending order of keys, and keys that it removes."""
+    """Rows of a bucket in one file, in ascending order of keys, and keys that it removes. rows: of
+    the format f, or H for bf16."""
     keys: memoryview
     steps: memoryview
     rows: memoryview
@@ -114,7 +124,7 @@ class _Table:
             bucket = file[number]
             at = bucket.find(key)
             if at is not None:
-                return (bucket.steps[at], bucket.rows[self.dim * at:self.dim * (at + 1)]) \
+                return (bucket.steps[at], _floats(bucket.rows[self.dim * at:self.dim * (at + 1)])) \
                     if at >= 0 else None
         return None
 
@@ -196,7 +206,8 @@ class _File:
         for name, about in header.items():
             found, shape = BUCKET.match(name), about["shape"]
             if found:
-                parts[name] = _tensor(data, name, about, KINDS[found[2]])
+                is_half = found[2] == "rows" and about["dtype"] == "BF16"
+                parts[name] = _tensor(data, name, about, "H" if is_half else KINDS[found[2]])
             else:
                 flat = _tensor(data, name, about, "f")
                 self.tensors[name] = flat.cast("B").cast("f", shape) if shape and flat else flat
@@ -204,6 +215,11 @@ class _File:
                        for name, t in self.settings.items()}
         if parts:
             raise ValueError("%s belongs to no table" % min(parts))
+        self.formats = {name: sorted({DTYPES[b.rows.format] for b in buckets})
+                        for name, buckets in self.tables.items()}
+        for name, formats in self.formats.items():
+            if len(formats) != 1:
+                raise ValueError("the rows of '%s' are %s" % (name, " and ".join(formats)))
 
     def _bucket(self, parts: dict[str, memoryview], table: dict[str, Any], i: int) -> _Bucket:
         """Returns a bucket, whose tensors it removes from `parts`."""
@@ -283,6 +299,9 @@ class Rows:
             if (file.about["seed"], file.settings) != (mine.about["seed"], mine.settings):
                 raise Rebase("%s is of a job with another seed or other tables than these rows; "
                              "begin again with a full export" % path)
+            if file.formats != mine.formats:
+                raise Rebase("%s has rows in another format than these (weirctl export "
+                             "--row_dtype); begin again with a full export" % path)
             tables, counts = {}, {}
             for name, t in self._tables.items():
                 tables[name] = _Table(t.settings, t._seed, [file.tables[name], *t.files])

@@ -3,6 +3,7 @@
 export and the patch to a later checkpoint equal the full export of that checkpoint in every bit.
 After a restore of an older checkpoint, an abandoned one is no base."""
 # label: cluster
+import array
 import json
 import os
 import shutil
@@ -23,6 +24,15 @@ with weir.Member(train_steps=3, batch_size=1, **settings) as m:
     w = m.param("w", (3,))
     for step in m:
         m.push(w, array.array("f", [1, 2, 3]), samples=1)
+"""
+WITH_A_LARGE_ROW = """
+import array, weir
+settings, _ = weir.flags()
+with weir.Member(train_steps=1, batch_size=1, optimizer="sgd", learning_rate=1, **settings) as m:
+    w, t = m.param("w", (1,)), m.table("words", 2, 100, init="zeros")
+    for step in m:
+        m.push(w, array.array("f", [0]), samples=1)
+        m.push_rows(t, array.array("Q", [5, 7]), array.array("f", [0, 1, 2, -3.4e38]), samples=1)
 """
 
 
@@ -130,7 +140,25 @@ class Export(table_job.TableJob):
                 self.assertEqual(int(full[b][1]["step"]), b)
                 self.assertEqual(apply(full[a], patch), plain(full[b]))
                 n_removed += sum(len(v[1]) for n, v in patch[0].items() if " removed [" in n)
+        a, b = steps[0], steps[-1]
+        half = {s: self.export("--row_dtype=bf16", folder=self.path("until-%d" % s))
+                for s in (a, b)}
+        patch = self.export("--since=%d" % a, "--row_dtype=bf16", folder=self.path("until-%d" % b))
+        self.assertEqual(apply(half[a], patch), plain(half[b]))
+        self.check_rounding(full[b][0], half[b][0])
         return n_removed
+
+    def check_rounding(self, full, half):
+        """Compares an export in bf16 with that in fp32: rows are rounded to the nearest, ties to
+        even, and all other tensors are equal."""
+        n = 0
+        for name, (shape, values) in full.items():
+            if " rows [" in name:
+                bits = array.array("I", values.tobytes())
+                values = array.array("H", [(x + 0x7fff + (x >> 16 & 1)) >> 16 for x in bits])
+                n += len(values)
+            self.assertEqual(half[name], (shape, values))
+        self.assertEqual((full.keys(), n > 0), (half.keys(), True))
 
     def test_patches_lead_from_each_checkpoint_to_each_later_one(self):
         """A third server joins in the middle of the job, and rows that were idle for 6 steps are
@@ -209,11 +237,21 @@ class Export(table_job.TableJob):
                 self.start_members(2)
                 self.finish()
 
-    def test_job_without_tables(self):
+    def train(self, program):
         self.start_servers(1)
         self.wait_all([self.start("member", [
-            sys.executable, "-c", WITHOUT_TABLES, "--ps_hosts=" + self.hosts[0], "--n_workers=1"],
+            sys.executable, "-c", program, "--ps_hosts=" + self.hosts[0], "--n_workers=1"],
             env=harness.package_env()), *self.servers.values()])
+
+    def test_row_that_does_not_fit_into_bf16(self):
+        self.train(WITH_A_LARGE_ROW)
+        self.export()
+        self.refuse(1, "table 'words': the row of key 7 has 3.4e.38, which is too large for bf16",
+                    "--output=" + self.path("half"), "--row_dtype=bf16")
+        self.assertFalse(os.path.exists(self.path("half")))
+
+    def test_job_without_tables(self):
+        self.train(WITHOUT_TABLES)
         tensors, metadata = self.export(has_table=False)
         self.assertEqual((list(tensors), metadata["tables"]), (["w"], "[]"))
 
@@ -229,6 +267,7 @@ class Export(table_job.TableJob):
         self.finish()
         first, before, newest = [ckpt_folder.steps(self.folder)[i] for i in (0, -2, -1)]
         self.refuse(2, "--output is missing")
+        self.refuse(2, "row_dtype", out, "--row_dtype=fp16")
         self.refuse(2, "--since=1.2 is neither a step nor the id", out, "--since=1.2")
         self.refuse(2, "--since= is neither a step nor the id", out, "--since=")
         self.refuse(2, "--since=-3 is neither a step nor the id", out, "--since=-3")
@@ -244,8 +283,9 @@ class Export(table_job.TableJob):
         self.refuse(REBASE, "has no such checkpoint .the newest one is ", out, "--since=3")
         self.refuse(REBASE, "has no such checkpoint .the newest one is ", out, "--since=9.9-8")
         self.refuse(138, "is the newest checkpoint; try again", out, "--since=%d" % newest)
-        self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + self.hosts[0], out,
-                               "status"]).ends(2, "are only for the command export")
+        for flag in out, "--row_dtype=bf16":
+            self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + self.hosts[0], flag,
+                                   "status"]).ends(2, "are only for the command export")
         self.assertLess(first, before)
         damage_keys(ckpt_folder.path(self.folder, first, "-0-of-2.safetensors"))
         self.export("--since=%d" % before)

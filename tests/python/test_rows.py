@@ -157,6 +157,41 @@ class Patches(harness.Test):
         self.assertEqual(rows.lookup("words", array.array("q"))[1].tolist(), [])
         self.same(rows, 2)
 
+    def test_rows_in_bf16_are_read_as_float32(self):
+        def half(parts):
+            """Keeps the upper half of each number."""
+            for part in parts:
+                if part[0].startswith("words rows"):
+                    bits = array.array("I", bytes(part[3]))
+                    part[1], part[3] = "BF16", array.array("H", [x >> 16 for x in bits])
+
+        def mixed(parts):
+            half(parts)
+            rows = [p for p in parts if p[0].startswith("words rows")][1]
+            rows[1], rows[3] = "F32", array.array("f", [0] * len(rows[3]))
+
+        def upper(row):
+            bits = array.array("I", array.array("f", row).tobytes())
+            return array.array("I", [x & 0xffff0000 for x in bits]).tobytes()
+        before, after = self.states[2], self.states[3]
+        changed = {k: v for k, v in after.items() if v[0] == 3}
+        full = write(self.path("half2"), 2, before, change=half)
+        patch = write(self.path("half3"), 3, changed, 2, {"count words": str(len(after))},
+                      before.keys() - after.keys(), half)
+        rows, keys = weir.rows.read(full), array.array("Q", KEYS)
+        for found, state in (rows, before), (rows.apply(patch), after):
+            got, steps = found.lookup("words", keys)
+            self.assertEqual(got.format, "f")
+            for i, key in enumerate(KEYS):
+                if key in state:
+                    self.assertEqual(got.tobytes()[4 * DIM * i:4 * DIM * (i + 1)],
+                                     upper(state[key][1]))
+        for wrong, of in (self.patches[2], rows), (patch, weir.rows.read(self.full[2])):
+            with self.assertRaisesRegex(weir.rows.Rebase, "rows in another format than these"):
+                of.apply(wrong)
+        with self.assertRaisesRegex(weir.Error, "is damaged: the rows of 'words' are BF16 and F32"):
+            weir.rows.read(write(self.path("mixed"), 2, before, change=mixed))
+
     def test_wrong_lengths_and_orders_are_refused(self):
         rows, before = weir.rows.read(self.full[2]), self.states[2]
 

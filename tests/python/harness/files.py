@@ -66,8 +66,9 @@ def change_metadata(path, to, change):
 
 
 def read_safetensors(path):
-    """Returns {name: (shape, array.array)} of a file with tensors of float32 or 64-bit integers,
-    which are unsigned here."""
+    """Returns {name: (shape, array.array)} of a file with tensors of float32, bf16 (the bits as
+    numbers), or 64-bit integers, which are unsigned here."""
+    kinds = {"F32": "f", "BF16": "H", "I64": "Q"}
     with open(path, "rb") as f:
         (n,) = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(n))
@@ -76,10 +77,10 @@ def read_safetensors(path):
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if entry["dtype"] not in ("F32", "I64"):
+        if entry["dtype"] not in kinds:
             raise Failure("%s: %s has dtype %s" % (path, name, entry["dtype"]))
         begin, end = entry["data_offsets"]
-        values = array.array("f" if entry["dtype"] == "F32" else "Q")
+        values = array.array(kinds[entry["dtype"]])
         values.frombytes(body[begin:end])
         tensors[name] = (entry["shape"], values)
     return tensors
