@@ -147,6 +147,7 @@ static enum status read_params(struct worker *w, struct weights_origin *origin)
 {
     enum status st = ST_OK;
     const struct weights_request q = set_up_weights(w);
+    struct weights_source *source = NULL;
     struct weights_result r;
     w->given = calloc((size_t)w->chunks->n_params, sizeof *w->given);
     if (!w->given) {
@@ -154,7 +155,8 @@ static enum status read_params(struct worker *w, struct weights_origin *origin)
         return ST_NOMEM;
     }
     model_init_params(w->model, (uint64_t)w->opt.seed, w->params);
-    TRY(weights_read(&q, w->params, w->given, &r));
+    TRY(weights_source_open(q.flag, q.path, &source));
+    TRY(weights_read_from(&q, source, w->params, w->given, &r));
     TRY(check_kept(w, &q));
     TRY(input_normalise_as(w, q.flag, q.path, &r.origin));
     LOG_I(
@@ -165,6 +167,7 @@ static enum status read_params(struct worker *w, struct weights_origin *origin)
               q.flag);
     *origin = r.origin;
 done:
+    weights_source_close(source);
     return st;
 }
 

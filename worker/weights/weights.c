@@ -3,7 +3,6 @@
 #include "worker/weights/weights.h"
 #include "base/log.h"
 #include "worker/weights/weights_map.h"
-#include "worker/weights/weights_source.h"
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,16 +135,14 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
     return ST_OK;
 }
 
-enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
-                         struct weights_result *out)
+enum status weights_read_from(const struct weights_request *q, struct weights_source *source,
+                              float *flat, uint8_t *given, struct weights_result *out)
 {
     enum status st = ST_OK;
     struct weights_map *map = NULL;
-    struct weights_source *source = NULL;
     struct count count = {0};
     struct weights_result result;
     TRY(weights_map_read(q->map, q->chunks, &map));
-    TRY(weights_source_open(q->flag, q->path, &source));
     for (int i = 0; i < q->chunks->n_params; i++) {
         const struct net_param *p = &q->chunks->params[i];
         struct weights_names names;
@@ -164,8 +161,18 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
     TRY(judge_own(q, &result, is_valid));
     *out = result;
 done:
-    weights_source_close(source);
     weights_map_free(map);
+    return st;
+}
+
+enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
+                         struct weights_result *out)
+{
+    struct weights_source *source = NULL;
+    enum status st = weights_source_open(q->flag, q->path, &source);
+    if (st == ST_OK)
+        st = weights_read_from(q, source, flat, given, out);
+    weights_source_close(source);
     return st;
 }
 

@@ -9,7 +9,7 @@
 #ifndef WORKER_WEIGHTS_WEIGHTS_H
 #define WORKER_WEIGHTS_WEIGHTS_H
 #include "net/wire/chunks.h"
-#include "worker/weights/weights_origin.h"
+#include "worker/weights/weights_source.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,6 +34,10 @@ struct weights_result {
  * the map is "-". A failure may leave both partly written. */
 enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
                          struct weights_result *out);
+
+/* Reads the parameters from a source that the caller has opened with q->flag and q->path. */
+enum status weights_read_from(const struct weights_request *q, struct weights_source *source,
+                              float *flat, uint8_t *given, struct weights_result *out);
 
 /* Finds the first dimension of the tensor from which this parameter would be read; 0: there is no
  * such tensor. */
