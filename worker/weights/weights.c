@@ -2,6 +2,7 @@
  * each parameter that does not fit. See weights.h. */
 #include "worker/weights/weights.h"
 #include "base/log.h"
+#include "net/wire/tables.h"
 #include "worker/weights/weights_map.h"
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -135,6 +136,26 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
     return ST_OK;
 }
 
+/* Checks that each table of a checkpoint that is used for inference belongs to the model. */
+static enum status judge_tables(const struct weights_request *q, const struct weights_source *s)
+{
+    const struct checkpoint_restore *r = weights_source_checkpoint(s);
+    const struct chunks *there = r ? checkpoint_restore_manifest(r)->chunks : NULL;
+    for (int i = 0; there && q->whole && !q->map && i < there->n_tables; i++) {
+        const char *name = there->tables[i].name;
+        int k = 0;
+        while (k < q->chunks->n_tables && strcmp(q->chunks->tables[k].name, name) != 0)
+            k++;
+        if (k < q->chunks->n_tables)
+            continue;
+        LOG_E(
+            "--%s=%s: the checkpoint is of another model: no layer reads its table '%s'; set --model as in training",
+            q->flag, q->path, name);
+        return ST_MISMATCH;
+    }
+    return ST_OK;
+}
+
 enum status weights_read_from(const struct weights_request *q, struct weights_source *source,
                               float *flat, uint8_t *given, struct weights_result *out)
 {
@@ -159,6 +180,7 @@ enum status weights_read_from(const struct weights_request *q, struct weights_so
     result.n_kept = count.kept;
     result.n_unused = count.unused;
     TRY(judge_own(q, &result, is_valid));
+    TRY(judge_tables(q, source));
     *out = result;
 done:
     weights_map_free(map);

@@ -237,6 +237,11 @@ void weights_source_close(struct weights_source *s)
     free(s);
 }
 
+const struct checkpoint_restore *weights_source_checkpoint(const struct weights_source *s)
+{
+    return s->checkpoint;
+}
+
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n)
 {
     *n = s->n;

@@ -10,6 +10,7 @@
 #define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #include "base/shape.h"
 #include "base/status.h"
+#include "checkpoint/restore.h"
 #include "worker/weights/weights_origin.h"
 
 struct weights_tensor {
@@ -29,6 +30,8 @@ enum status weights_source_open(const char *flag, const char *path, struct weigh
 void weights_source_close(struct weights_source *s); /* NULL is fine */
 /* Returns true for the path of a checkpoint, false for that of a safetensors file. */
 bool weights_source_is_checkpoint(const char *path);
+/* Returns the opened checkpoint; NULL: the source is a file. */
+const struct checkpoint_restore *weights_source_checkpoint(const struct weights_source *s);
 /* Returns the tensors, sorted by name. */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
