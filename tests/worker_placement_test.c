@@ -496,6 +496,47 @@ static void cuda_numbers_name_gpus(void **state)
     assert_non_null(strstr(capture_text, "there are /device:CPU:0, /device:GPU:1, /device:GPU:4;"));
 }
 
+/* The host computes a layer that reads rows of servers, whatever the device of the other layers. */
+static void layers_on_host_refused_on_gpus(void **state)
+{
+    static const struct layer wide[] = {
+        {.kind = LAYER_EMBEDDING_BAG, .name = "bags"},
+        {.kind = LAYER_SUM, .name = "wide", .n_inputs = 1, .input = {0}},
+    };
+    const char *in_file[] = {"gpu", NULL};
+    static const char *const refused[] = {"*=gpu", "bags=gpu:1", "type:embedding_bag=gpu", NULL};
+    static const char *const good[] = {"bags=cpu,*=gpu:1", "bags=cpu:0,wide=gpu:1",
+                                       "bags=round_robin,wide=gpu:1"};
+    struct placement_request r = {.layers = wide, .n_layers = 2, .n_gpus = 2};
+    struct placement *p;
+    for (int i = 0; i < 4; i++) {
+        r.rules = refused[i];
+        r.device = refused[i] ? NULL : in_file;
+        r.soft = 0;
+        assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_INVALID);
+        assert_int_equal(capture_lines(), 1);
+        assert_non_null(strstr(capture_text, "layer 'bags' cannot be placed on gpu"));
+        assert_non_null(strstr(capture_text, "place it on cpu"));
+        r.soft = 1;
+        assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_OK);
+        assert_int_equal(capture_lines(), 1);
+        assert_non_null(strstr(capture_text, "the host computes it"));
+        placement_destroy(p);
+    }
+    r.soft = 0;
+    for (int i = 0; i < 3; i++) {
+        r.rules = good[i];
+        r.device = NULL;
+        assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_OK);
+        assert_int_equal(capture_lines(), 0);
+        assert_int_equal(placement_device(p, 0, SOMEBODY), SOMEBODY);
+        assert_int_equal(placement_device(p, 1, SOMEBODY), 1);
+        (void)CAPTURE((placement_log(p, 0, 1, 0), ST_OK));
+        assert_non_null(strstr(capture_text, "bags: the host (rows of servers)"));
+        placement_destroy(p);
+    }
+}
+
 int main(void)
 {
     log_init("worker", 0, LOG_LEVEL_INFO);
@@ -503,5 +544,6 @@ int main(void)
                      cuda_numbers_name_gpus, rules_and_defaults_place_layers,
                      devices_read_in_all_spellings, bad_rules_refused,
                      any_text_accepted_or_refused_at_once, patterns_of_many_stars_match_in_time,
-                     placements_logged, layers_without_parameters_stay_with_input);
+                     placements_logged, layers_without_parameters_stay_with_input,
+                     layers_on_host_refused_on_gpus);
 }

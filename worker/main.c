@@ -447,6 +447,7 @@ static enum status clean_up(struct worker *w, enum status result)
     batch_split_destroy(w->split);
     placement_destroy(w->placement);
     model_destroy(w->model);
+    model_inputs_free(&w->inputs);
     if (!w->values)
         free(w->params);
     segment_unref(w->values);

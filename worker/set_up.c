@@ -341,8 +341,8 @@ static void log_network(const struct worker *w)
     bool one = dataset_targets_are_labels(w->train, w->model->classes);
     LOG_I("model '%s': %" PRId64 " parameters in %d %s; %d %s, %.0f MB; %" PRId64
           " training samples from %s, %d %s",
-          w->model->name, w->chunks->n_elems, w->chunks->n_chunks,
-          w->chunks->n_chunks == 1 ? "chunk" : "chunks", w->towers.n,
+          w->model->name, w->chunks->n_elems, w->chunks->n_dense,
+          w->chunks->n_dense == 1 ? "chunk" : "chunks", w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path, one ? 2 : w->model->classes,
           w->train->targets ? "targets" : "classes");
@@ -477,21 +477,12 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 
 enum status set_up(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {set_up_job_ask,
-                                                     input_open,
-                                                     set_up_model_read,
-                                                     make_towers,
-                                                     read_inputs,
-                                                     sum_data,
-                                                     hold_out,
-                                                     input_prepare,
-                                                     allocate_params,
-                                                     measure_rounding,
-                                                     set_up_job_trained_on,
-                                                     make_exchange,
-                                                     open_checkpoints,
-                                                     set_up_events,
-                                                     make_trainer};
+    enum status (*const parts[])(struct worker *) = {
+        set_up_job_ask,        set_up_tables_inputs, input_open,       set_up_model_read,
+        make_towers,           read_inputs,          sum_data,         hold_out,
+        set_up_tables_add,     input_prepare,        allocate_params,  measure_rounding,
+        set_up_job_trained_on, make_exchange,        open_checkpoints, set_up_events,
+        make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

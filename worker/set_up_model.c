@@ -79,6 +79,7 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
     TRY(refuse_tables(w->model));
     TRY(smooth_labels(w));
+    TRY(set_up_tables_check(w));
     TRY(freeze_params(w));
     TRY(cut_model(w));
 done:

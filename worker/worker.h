@@ -34,6 +34,7 @@ struct worker {
     struct thread_pool *threads; /* threads for loops over parameters outside the towers */
     const struct backend *cpu;
     struct tower_plan towers;
+    struct model_inputs inputs; /* inputs of the model, known before the data are read */
     struct model *model;
     struct placement *placement;
     struct batch_split *split;
@@ -112,6 +113,12 @@ enum status set_up_job_trained_on(struct worker *w);
 /* Sets the function that the exchange calls while ps 0 does not answer: it returns 1 if the job has
  * ended. */
 void set_up_job_over(struct worker *w, struct net_exchange_config *cfg);
+/* set_up_tables.c: reads the inputs of the model, which decide how the data are read. */
+enum status set_up_tables_inputs(struct worker *w);
+/* Refuses flags that cannot be combined with the model's tables. */
+enum status set_up_tables_check(struct worker *w);
+/* Adds the model's tables to the chunks. Called when the number of steps is known. */
+enum status set_up_tables_add(struct worker *w);
 /* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */
 enum status set_up_threads(struct worker *w);
 /* Describes the arithmetic of the worker's sums. Called when the towers exist. */

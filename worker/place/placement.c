@@ -246,6 +246,30 @@ static void place_by_default(struct placement *p, int layer)
     }
 }
 
+/* Refuses a GPU for a layer that the host computes. The spot OWN has no effect: no plan of a device
+ * computes the layer. */
+static enum status place_on_host(struct placement *p, int layer,
+                                 const struct placement_target *want, const char *text)
+{
+    char who[200];
+    const char *name = p->r.layers[layer].name;
+    struct spot *spot = &p->spots[layer];
+    spot->device = OWN;
+    if (want->kind != PLACEMENT_ON_GPU && want->kind != PLACEMENT_ON_OWN_GPU)
+        return ST_OK;
+    decider_text(p, spot, who, sizeof who);
+    if (p->r.soft) {
+        LOG_W(
+            "layer '%s' cannot be placed on %.60s (%s): it reads rows of servers; the host computes it",
+            name, text, who);
+        return ST_OK;
+    }
+    LOG_E(
+        "layer '%s' cannot be placed on %.60s (%s): it reads rows of servers, and the host computes it; place it on cpu, by an earlier rule, or set --allow_soft_placement",
+        name, text, who);
+    return ST_INVALID;
+}
+
 static enum status place_layer(struct placement *p, int layer)
 {
     char why[64];
@@ -260,6 +284,8 @@ static enum status place_layer(struct placement *p, int layer)
         return refuse_or_move(p, layer, text, why,
                               "a worker computes all layers itself, so remove '/job:worker/task:'");
     }
+    if (layer_is_on_host(p->r.layers[layer].kind))
+        return place_on_host(p, layer, &want, text);
     switch (want.kind) {
     case PLACEMENT_ON_CPU:
         spot->device = PLACEMENT_CPU;
@@ -294,6 +320,8 @@ static enum status check_cpu_towers(struct placement *p)
     for (int i = 0; st == ST_OK && i < p->r.n_layers && p->r.cpu_towers && !p->spans; i++) {
         struct placement_target want;
         const char *text;
+        if (layer_is_on_host(p->r.layers[i].kind))
+            continue;
         st = layer_want(p, i, &want, &text);
         if (st == ST_OK && want.kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0)
             st = refuse_or_move(p, i, text, "a tower on the CPU has no GPU of its own",
@@ -450,6 +478,10 @@ void placement_log(const struct placement *p, int tower, int n_towers, int own)
         snprintf(prefix, sizeof prefix, "tower_%d/", tower);
     for (int i = 0; i < p->r.n_layers; i++) {
         const struct layer *l = &p->r.layers[i];
+        if (layer_is_on_host(l->kind)) {
+            LOG_I("%s%s: the host (rows of servers)", prefix, l->name);
+            continue;
+        }
         const char *what = l->n_params == 0 || log_params(p, i, prefix, own) > 0 ? ""
                            : l->kind == LAYER_BATCH_NORM || l->kind == LAYER_LAYER_NORM
                                ? "/gamma"

@@ -2,7 +2,8 @@
  *
  * Priorities, from the highest: the first matching rule of --placement; the layer's `device` in the
  * model file; the default. By default a layer without parameters is on the device of the first
- * layer that it reads; a layer with parameters is on the tower's own device.
+ * layer that it reads; a layer with parameters is on the tower's own device. A layer that reads
+ * rows of servers (layer_is_on_host) has no device, and may not be placed on a GPU.
  *
  * Data parallelism: if no layer is placed on a GPU by number, every device has its own tower, and
  * "gpu" and "cpu" mean the tower's own GPU and the CPU. If a layer is placed on gpu:K, or layers

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* MOST_LINES: highest number of log lines of one kind */
-enum { MOST_LINES = 20, SHAPE_BYTES = 160 };
+enum { MOST_LINES = 20, SHAPE_BYTES = 160, FREEZE_PATTERN_BYTES = 256 };
 
 static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
 {
@@ -233,21 +233,38 @@ static enum status freeze_one(const char *pattern, struct net_param *params, int
     return ST_INVALID;
 }
 
+/* Copies the pattern at *at, and sets *at to the next one; NULL: it was the last. Returns its
+ * length, without a copy of the rest if it is longer than FREEZE_PATTERN_BYTES - 1. */
+static size_t next_pattern(const char **at, char pattern[FREEZE_PATTERN_BYTES])
+{
+    size_t n = strcspn(*at, ",");
+    snprintf(pattern, FREEZE_PATTERN_BYTES, "%.*s", (int)n, *at);
+    *at = (*at)[n] ? *at + n + 1 : NULL;
+    return n;
+}
+
+bool weights_freezes(const char *patterns, const char *name)
+{
+    char pattern[FREEZE_PATTERN_BYTES];
+    for (const char *at = patterns; at;)
+        if (next_pattern(&at, pattern) < sizeof pattern && fnmatch(pattern, name, 0) == 0)
+            return true;
+    return false;
+}
+
 enum status weights_freeze(const char *patterns, struct net_param *params, int n_params)
 {
     enum status st = ST_OK;
     int frozen = 0, trained = 0;
-    char pattern[256];
-    for (const char *at = patterns, *next; at; at = next) {
-        size_t n = strcspn(at, ",");
-        next = at[n] ? at + n + 1 : NULL;
+    char pattern[FREEZE_PATTERN_BYTES];
+    for (const char *at = patterns; at;) {
+        size_t n = next_pattern(&at, pattern);
         if (n < 1 || n >= sizeof pattern) {
             LOG_E(
                 "--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between them, for example conv*,dense1/biases",
                 patterns, sizeof pattern - 1);
             return ST_INVALID;
         }
-        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
         TRY(freeze_one(pattern, params, n_params));
     }
     for (int i = 0; i < n_params; i++) {

@@ -47,5 +47,7 @@ enum status weights_extent(const struct weights_request *q, int param, int64_t *
  * shell's, and must match a whole name. ST_INVALID: a pattern matches no parameter, or no parameter
  * is left to train. */
 enum status weights_freeze(const char *patterns, struct net_param *params, int n_params);
+/* Returns true if one of the patterns matches the name. */
+bool weights_freezes(const char *patterns, const char *name);
 
 #endif

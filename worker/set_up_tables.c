@@ -1,0 +1,70 @@
+/* worker/set_up_tables.c - the tables of a model: reads the model's inputs before the data, refuses
+ * what cannot be combined with tables, and adds the tables to the chunks of the job. See
+ * worker.h. */
+#include "worker/worker.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Refuses a model with tables if there are no servers. */
+static enum status check_servers(const struct worker *w)
+{
+    const struct options *o = &w->opt;
+    if (w->inputs.n_keys == 0 || o->ps_hosts.n > 0 || o->evaluate || o->predict)
+        return ST_OK;
+    LOG_E(
+        "--model=%s: its layers read rows of tables, and tables need servers: start a server, on this machine or another one (scripts/run_local starts one beside the workers)",
+        o->model);
+    return ST_UNSUPPORTED;
+}
+
+enum status set_up_tables_inputs(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    enum status st =
+        o->model_text
+            ? model_inputs_parse(o->model_text, strlen(o->model_text),
+                                 o->join ? "of the job" : set_up_weights(w).path, &w->inputs)
+            : model_inputs_read(o->model, o->models_dir, &w->inputs);
+    return st == ST_OK ? check_servers(w) : st;
+}
+
+static const char *table_name(const struct model *m, int table)
+{
+    return m->layers[m->tables[table].layer].name;
+}
+
+enum status set_up_tables_check(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const struct model *m = w->model;
+    for (int i = 0; i < m->n_tables; i++)
+        if (o->freeze && weights_freezes(o->freeze, table_name(m, i))) {
+            LOG_E(
+                "--freeze: '%.300s' matches the layer '%s', whose table cannot be frozen; let the patterns match only names of parameters",
+                o->freeze, table_name(m, i));
+            return ST_INVALID;
+        }
+    if (m->n_tables > 0 && job_input_augments(&o->augment)) {
+        LOG_E("--augment changes pictures, and model '%s' reads keys beside them; remove the flag",
+              m->name);
+        return ST_UNSUPPORTED;
+    }
+    return ST_OK;
+}
+
+enum status set_up_tables_add(struct worker *w)
+{
+    const struct model *m = w->model;
+    if (m->n_tables == 0)
+        return ST_OK;
+    const struct net_job job = options_job(&w->opt, (w->train ? w->train : w->test)->n);
+    struct table_wish *wishes = calloc((size_t)m->n_tables, sizeof *wishes);
+    if (!wishes) {
+        LOG_E("out of memory for the settings of %d tables", m->n_tables);
+        return ST_NOMEM;
+    }
+    model_table_wishes(m, wishes);
+    enum status st = table_settings_add(wishes, m->n_tables, &job, w->joined.chunks, w->chunks);
+    free(wishes);
+    return st;
+}
