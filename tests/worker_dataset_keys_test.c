@@ -6,6 +6,7 @@
 #include "tests/check.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_keys.h"
+#include "worker/data/dataset_same.h"
 #include "worker/data/fingerprint.h"
 #include <string.h>
 
@@ -206,9 +207,219 @@ static void test_columns_of_csv_are_keys(void **state)
     assert_memory_equal(held->keys->input[1].first, first, sizeof first);
     dataset_destroy(held);
     assert_null(open_csv("id,kind,label\n1,a,0\n", ST_UNSUPPORTED));
-    assert_non_null(strstr(capture_text, "a column of numbers must be left for the samples"));
+    assert_non_null(
+        strstr(capture_text, "have keys, but input 'image' of the model reads numbers"));
     assert_null(open_csv("id,age,label\n1,2,0\n", ST_CORRUPT));
     assert_non_null(strstr(capture_text, "no column has only text"));
+}
+
+/* Writes a text to x.csv, opens it for this part, and removes it. */
+static struct dataset *open_text(const char *text, const struct dataset_request *like,
+                                 enum status want)
+{
+    char csv[72];
+    snprintf(csv, sizeof csv, "%s/x.csv", dir);
+    struct dataset_request r = *like;
+    struct dataset *d = NULL;
+    r.data = csv;
+    r.no_dense = true;
+    FILE *f = fopen(csv, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    enum status st = CAPTURE(dataset_open(&r, &d));
+    remove(csv);
+    if (st != want)
+        fail_msg("\"%s\": %s; said: %s", text, status_name(st), capture_text);
+    return d;
+}
+
+/* Checks that the set has no numbers, and a key of these texts in each row. */
+static void check_only_keys(const struct dataset *d, const char *const *texts, int n)
+{
+    assert_int_equal(d->n, n);
+    assert_int_equal(shape_elems(&d->sample), 1);
+    assert_null(d->columns);
+    assert_true(dataset_is_bytes(d));
+    float sample = -1;
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(dataset_sample(d, i, &sample), ST_OK);
+        assert_true(sample == 0);
+        assert_true(d->keys->input[0].keys[i] == rng_text(texts[i], strlen(texts[i])));
+    }
+}
+
+/* A table may have only columns of keys: in training, and in later files that find them by name or
+ * by position, with or without labels. */
+static void test_table_without_numbers(void **state)
+{
+    static const char *const towns[] = {"town=Oslo", "town=Rom"}, *const first[] = {"1=Oslo"};
+    struct dataset_key_source source = {.input = "fields"};
+    struct dataset_request r = {.part = "train", .keys = &source, .n_keys = 1};
+    struct dataset *d = open_text("town,label\nOslo,1\nRom,0\n", &r, ST_OK);
+    check_only_keys(d, towns, 2);
+    assert_string_equal(d->csv_roles, "kl");
+    struct dataset *other = open_text("town,label\nRom,1\nOslo,0\n", &r, ST_OK);
+    struct dataset *same = open_text("town,label\nOslo,1\nRom,0\n", &r, ST_OK);
+    assert_false(dataset_same_samples(d, other));
+    assert_true(dataset_same_samples(d, same));
+    dataset_destroy(other);
+    dataset_destroy(same);
+    source = (struct dataset_key_source){
+        .input = "fields", .columns = d->key_columns[0], .is_resolved = true};
+    r = (struct dataset_request){.part = "test",
+                                 .keys = &source,
+                                 .n_keys = 1,
+                                 .features = 1,
+                                 .label_names = d->label_names,
+                                 .csv_roles = d->csv_roles};
+    struct dataset *test = open_text("label,town\n1,Oslo\n0,Rom\n", &r, ST_OK);
+    check_only_keys(test, towns, 2);
+    dataset_destroy(test);
+    r.to_predict = true;
+    test = open_text("town\nOslo\nRom\n", &r, ST_OK);
+    check_only_keys(test, towns, 2);
+    assert_false(dataset_has_labels(test));
+    dataset_destroy(test);
+    assert_null(open_text("town,label,age\nOslo,1,7\n", &r, ST_MISMATCH));
+    assert_non_null(strstr(capture_text, "column 3, 'age', is not a column of the training file"));
+    dataset_destroy(d);
+    r = (struct dataset_request){.part = "train", .keys = &source, .n_keys = 1};
+    source = (struct dataset_key_source){.input = "fields"};
+    d = open_text("Oslo,1\nRom,0\n", &r, ST_OK);
+    assert_int_equal(d->n, 2);
+    source = (struct dataset_key_source){
+        .input = "fields", .columns = d->key_columns[0], .is_resolved = true};
+    r.csv_roles = d->csv_roles;
+    test = open_text("Oslo,1\n", &r, ST_OK);
+    check_only_keys(test, first, 1);
+    dataset_destroy(test);
+    dataset_destroy(d);
+}
+
+static void test_tables_without_numbers_that_are_refused(void **state)
+{
+    const struct dataset_key_source source = {.input = "fields"};
+    struct dataset_request r = {.part = "train", .keys = &source, .n_keys = 1};
+    assert_null(open_text("town,age,label\nOslo,7,1\n", &r, ST_INVALID));
+    assert_non_null(strstr(capture_text, "no input of the model reads column 2 'age'"));
+    assert_null(open_text("town,age,label\nOslo,7,1\nRom,x,1\n", &r, ST_CORRUPT));
+    assert_non_null(strstr(capture_text, "column 2 'age' has numbers"));
+    static const char text[] = "town,likes\nOslo,no\nRom,yes\nOslo,no\n";
+    assert_null(open_text(text, &r, ST_INVALID));
+    assert_non_null(strstr(capture_text, "may be a header or a sample; set --csv_header=yes"));
+    r.csv_header = DATA_CSV_HEADER_YES;
+    struct dataset *d = open_text(text, &r, ST_OK);
+    assert_int_equal(d->n, 3);
+    dataset_destroy(d);
+}
+
+struct tensor {
+    const char *name, *type, *shape;
+    const void *bytes;
+    size_t n;
+};
+
+static void save_all(const struct tensor *t, int n)
+{
+    char header[1024] = "{";
+    size_t end = 0;
+    for (int i = 0; i < n; end += t[i++].n)
+        snprintf(header + strlen(header), sizeof header - strlen(header),
+                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                 i ? "," : "", t[i].name, t[i].type, t[i].shape, end, end + t[i].n);
+    strcat(header, "}");
+    while (strlen(header) % 8 != 0)
+        strcat(header, " ");
+    uint64_t length = strlen(header);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(&length, 8, 1, f), 1);
+    assert_int_equal(fwrite(header, length, 1, f), 1);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(fwrite(t[i].bytes, t[i].n, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static const float numbers[] = {0.25f, 0.5f, 0.75f, 1};
+static const int64_t some_labels[] = {1, 0}, some_keys[] = {7, 8, 9, 10};
+
+static void check_part(const char *part, const char *array, bool no_dense, int64_t n, uint64_t key)
+{
+    const struct dataset_key_source source = {.input = "fields", .array = array};
+    const struct dataset_request r = {.part = part,
+                                      .data = path,
+                                      .keys = &source,
+                                      .n_keys = 1,
+                                      .no_dense = no_dense,
+                                      .dense_input = no_dense ? NULL : "numbers"};
+    struct dataset *d;
+    enum status st = CAPTURE(dataset_open(&r, &d));
+    if (st != ST_OK)
+        fail_msg("%s; said: %s", status_name(st), capture_text);
+    assert_int_equal(d->n, n);
+    assert_true(d->keys->input[0].keys[0] == key);
+    assert_null(d->key_columns);
+    assert_int_equal(d->has_test_beside, strcmp(part, "train") == 0);
+    dataset_destroy(d);
+}
+
+/* If a file has the training set and the test set, each has keys of its own. */
+static void test_sets_of_one_file_have_their_keys(void **state)
+{
+    const struct tensor t[] = {
+        {"x_train", "F32", "[2,1]", numbers, 8},     {"x_test", "F32", "[1,1]", numbers, 4},
+        {"y_train", "I64", "[2]", some_labels, 16},  {"y_test", "I64", "[1]", some_labels, 8},
+        {"ids_train", "I64", "[2]", some_keys, 16},  {"ids_test", "I64", "[1]", some_keys + 3, 8},
+        {"fields", "I64", "[2]", some_keys + 1, 16},
+    };
+    save_all(t, 7);
+    for (int no_dense = 0; no_dense < 2; no_dense++) {
+        check_part("train", "ids", no_dense, 2, 7);
+        check_part("test", "ids", no_dense, 1, 10);
+    }
+    check_bad("fields", ST_NOT_FOUND,
+              "input 'fields' of the model reads the array 'fields_train', which the file does not "
+              "have; save the keys under this name, or set --input_names=fields=ARRAY");
+}
+
+/* Arrays have the names of the inputs; a model without a dense input needs only keys and labels. */
+static void test_arrays_have_names_of_inputs(void **state)
+{
+    const struct tensor t[] = {{"fields", "I64", "[2,2]", some_keys, 32},
+                               {"labels", "I64", "[2]", some_labels, 16},
+                               {"images", "F32", "[2,1]", numbers, 8},
+                               {"numbers", "F32", "[2,2]", numbers, 16}};
+    struct dataset_key_source source = {.input = "fields", .array = "fields", .n_columns = 2};
+    struct dataset_request r = {
+        .part = "train", .data = path, .keys = &source, .n_keys = 1, .dense_input = "numbers"};
+    struct dataset *d;
+    save_all(t, 4);
+    assert_int_equal(dataset_open(&r, &d), ST_OK);
+    assert_int_equal(shape_elems(&d->sample), 2);
+    dataset_destroy(d);
+    r.images_name = "images"; /* a flag has precedence */
+    assert_int_equal(dataset_open(&r, &d), ST_OK);
+    assert_int_equal(shape_elems(&d->sample), 1);
+    dataset_destroy(d);
+    source.n_columns = 3;
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_MISMATCH);
+    assert_non_null(strstr(capture_text, "reads 3 columns of keys, but here it has 2"));
+    source.n_columns = 0;
+    r.images_name = r.dense_input = NULL;
+    r.no_dense = true;
+    save_all(t, 2);
+    assert_int_equal(dataset_open(&r, &d), ST_OK);
+    assert_int_equal(d->n, 2);
+    assert_int_equal(d->keys->input[0].n_columns, 2);
+    struct job_data sum;
+    assert_int_equal(fingerprint_compute(d, d, "/", 0, &sum), ST_OK);
+    assert_int_equal(sum.dim[2], 1);
+    dataset_destroy(d);
+    const struct tensor one[] = {{"fields", "I64", "[]", some_keys, 8}, t[1]};
+    save_all(one, 2);
+    assert_int_equal(CAPTURE(dataset_open(&r, &d)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "array 'fields' is one number"));
 }
 
 int main(void)
@@ -218,7 +429,9 @@ int main(void)
     snprintf(path, sizeof path, "%s/x.safetensors", dir);
     int failed = RUN_TESTS(test_whole_numbers_are_keys, test_split_sets_have_keys,
                            test_other_arrays_are_refused, test_keys_change_fingerprint,
-                           test_columns_of_csv_are_keys);
+                           test_columns_of_csv_are_keys, test_table_without_numbers,
+                           test_tables_without_numbers_that_are_refused,
+                           test_sets_of_one_file_have_their_keys, test_arrays_have_names_of_inputs);
     remove(path);
     rmdir(dir);
     return failed;

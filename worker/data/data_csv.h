@@ -49,6 +49,8 @@ struct data_csv_columns {
      * data_words.h); NULL: this file's words determine the classes. */
     const char *classes;
     int64_t features; /* number of features that a sample must have; 0: any */
+    /* The model reads only keys: no column may be a feature (ST_INVALID). */
+    bool no_features;
     /* The file may lack labels or targets. It lacks them if `label` is DATA_CSV_NO_LABEL, or if
      * line 1 names none of their columns and the file has only as many columns as features. If
      * `features` is 0, a file with labels must name their column. */

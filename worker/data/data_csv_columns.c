@@ -147,7 +147,7 @@ static enum status assign_label(struct csv *c)
     c->label_by_default = column < 0;
     if (column < 0 && name)
         return no_column(c, "label_column", name, strlen(name));
-    if (column < 0 && c->columns->may_lack && c->columns->features == 0)
+    if (column < 0 && c->columns->may_lack && c->columns->features == 0 && !c->columns->no_features)
         return label_not_known(c);
     if (column < 0 && was_in_front(c))
         return label_is_elsewhere(c);
@@ -271,24 +271,57 @@ static enum status looks_like_names(const struct csv *c)
     return ST_INVALID;
 }
 
+/* Returns true if each row has a number in columns of this role, unless they have labels. */
+static bool has_numbers(const struct csv *c, int64_t role)
+{
+    return role > DATA_CSV_LABEL ||
+           (role <= DATA_CSV_KEY && c->columns->keys[DATA_CSV_KEY - role].are_numbers);
+}
+
+/* Returns true if the label of the second line is a number. */
+static bool has_number_label(const struct csv *c)
+{
+    const char *p = second_line(c), *end = data_csv_line_end(c, p);
+    double number;
+    for (int64_t column = 0; p && column < c->n_columns; column++) {
+        size_t n;
+        const char *field = data_csv_next_field(c, &p, end, &n);
+        if (c->role[column] == DATA_CSV_LABEL)
+            return data_csv_read_number(field, n, &number);
+    }
+    return false;
+}
+
+static enum status looks_like_all(const struct csv *c)
+{
+    LOG_E(
+        "%s: line 1 has no numbers, but neither have the lines after it, so it may be a header or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        c->path);
+    return ST_INVALID;
+}
+
 /* Sets has_names if it is still unknown: true if no field is a number, false if all fields except
- * the label are numbers. */
+ * the label are numbers. Columns of text do not count. */
 static enum status judge_fields(struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    int64_t n_words = 0, first_word = 0;
+    int64_t n_words = 0, first_word = 0, n_numbers = 0;
     int label_is_number = 0;
     double number;
     size_t n;
     for (int64_t column = 0; p; column++) {
         const char *field = data_csv_next_field(c, &p, end, &n);
         int is_number = data_csv_read_number(field, n, &number);
+        n_numbers += has_numbers(c, c->role[column]);
         if (c->role[column] == DATA_CSV_LABEL)
             label_is_number = is_number;
-        else if (c->role[column] > DATA_CSV_IGNORED && !is_number && n_words++ == 0)
+        else if (has_numbers(c, c->role[column]) && !is_number && n_words++ == 0)
             first_word = column;
     }
-    c->has_names |= n_words == c->n_features + c->n_targets && !label_is_number;
+    bool is_open = !c->has_names && c->columns->header == DATA_CSV_HEADER_AUTO;
+    if (is_open && n_numbers == 0 && !label_is_number && !has_number_label(c))
+        return looks_like_all(c);
+    c->has_names |= n_words == n_numbers && !label_is_number;
     if (c->columns->header != DATA_CSV_HEADER_AUTO)
         c->has_names = c->columns->header == DATA_CSV_HEADER_YES;
     else if (!c->has_names && n_words == 0 && counts_up(c))
@@ -421,6 +454,8 @@ static enum status list_names(const struct csv *c, const struct data_csv_field *
 
 static enum status name_matched(const struct csv *c, struct data_csv *out)
 {
+    if (!c->columns->feature_names)
+        return ST_OK;
     out->columns = strdup(c->columns->feature_names);
     if (out->columns)
         return ST_OK;

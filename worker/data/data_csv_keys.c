@@ -172,12 +172,28 @@ static enum status check_name(const struct csv *c, const struct csv_key_column *
     return ST_INVALID;
 }
 
+/* Refuses a column of numbers that the model would not read. */
+static enum status check_features(const struct csv *c)
+{
+    int64_t column = 0;
+    char text[DATA_CSV_COLUMN_BYTES];
+    if (!c->columns->no_features || c->n_features == 0)
+        return ST_OK;
+    while (c->role[column] != DATA_CSV_FEATURE)
+        column++;
+    LOG_E(
+        "%s: no input of the model reads column %s, because the model has no input of type dense; exclude the column by --ignore_columns=%lld, name it in --key_columns, or add such an input to the model",
+        c->path, data_csv_report_column(c, column, text), (long long)column + 1);
+    return ST_INVALID;
+}
+
 enum status data_csv_keys_begin(struct csv *c)
 {
     enum status st = ST_OK;
     if (!c->keys)
         return ST_OK;
     TRY(data_csv_keys_check_guess(c));
+    TRY(check_features(c));
     TRY(sort_columns(c));
     const char *end = data_csv_line_end(c, c->line_1), *p = c->line_1;
     for (int64_t k = 0; c->has_names && p && k < c->n_columns; k++) {

@@ -34,8 +34,8 @@ static enum status judge_line(const struct csv *c, bool *named)
 {
     const struct data_csv_columns *k = c->columns;
     int features = judge_names(c, k->feature_names);
-    *named = k->header == DATA_CSV_HEADER_YES || features == AS_WORDS ||
-             judge_names(c, k->label_names) == AS_WORDS ||
+    *named = k->header == DATA_CSV_HEADER_YES || (k->no_features && c->has_names) ||
+             features == AS_WORDS || judge_names(c, k->label_names) == AS_WORDS ||
              judge_names(c, k->ignored_names) == AS_WORDS;
     if (*named || features != AS_NUMBERS)
         return ST_OK;
@@ -134,7 +134,7 @@ static bool was_ignored(const struct csv *c, int64_t column)
 
 static void log_unknown(const struct csv *c, int64_t column, const char *name, size_t n)
 {
-    const char *list = c->columns->feature_names;
+    const char *list = c->columns->feature_names ? c->columns->feature_names : "";
     size_t first_n;
     const char *first = data_csv_next_name(&list, &first_n);
     int64_t here, trained;
@@ -144,6 +144,9 @@ static void log_unknown(const struct csv *c, int64_t column, const char *name, s
              (long long)column + 1);
     if (trained > 0)
         log_count(c, name, n, fix);
+    else if (c->columns->no_features)
+        LOG_E("%s: line 1: column %lld, '%.*s', is not a column of the training file; %s", c->path,
+              (long long)column + 1, (int)(n < 60 ? n : 60), name, fix);
     else
         LOG_E(
             "%s: line 1: column %lld, '%.*s', is not a column of the training file, whose feature 1 is '%.*s'; exclude it by --ignore_columns=%lld",
@@ -200,7 +203,8 @@ enum status data_csv_layout_match_names(struct csv *c, bool *matched)
     const struct data_csv_columns *k = c->columns;
     bool named = k->targets || (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) != 0);
     *matched = false;
-    if (!k->feature_names || !k->label_names || named || k->header == DATA_CSV_HEADER_NO)
+    bool known = k->feature_names || (k->no_features && c->has_names);
+    if (!known || !k->label_names || named || k->header == DATA_CSV_HEADER_NO)
         return ST_OK;
     TRY(judge_line(c, matched));
     if (*matched)
@@ -316,10 +320,11 @@ enum status data_csv_layout_match_places(struct csv *c, bool *matched)
 void data_csv_layout_warn_places(const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
-    if (k->roles && (k->feature_names != NULL) != (c->has_names != 0))
+    bool trained = k->feature_names || (k->no_features && k->label_names);
+    if (k->roles && trained != c->has_names)
         LOG_W(
             "%s: its columns are matched by their positions, because %s has no line of names; use the order of training",
-            c->path, k->feature_names ? "it" : "the training file");
+            c->path, trained ? "it" : "the training file");
 }
 
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])

@@ -227,7 +227,7 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
 {
     enum status st = ST_OK;
     int64_t n = c->n_features, warned = 0;
-    struct feature *f = calloc((size_t)n, sizeof *f);
+    struct feature *f = calloc((size_t)n + 1, sizeof *f);
     uint8_t *seen = malloc((size_t)rows * 2);
     if (!f || !seen) {
         LOG_E("%s: no memory for its %lld columns", c->path, (long long)n);

@@ -2,6 +2,7 @@
 #include "worker/data/dataset_csv.h"
 #include "base/log.h"
 #include "worker/data/data_csv.h"
+#include <stdlib.h>
 #include <string.h>
 
 bool dataset_csv_is(const char *path)
@@ -26,14 +27,22 @@ static void take_keys(struct source *s, struct data_csv *csv, int n)
     s->d.key_columns = n > 0 ? (const char *const *)s->key_columns : NULL;
 }
 
-static enum status check_features(const struct data_csv *csv, const char *path)
+static enum status check_features(struct source *s, const struct dataset_request *r)
 {
-    if (csv->samples.dim[1] > 0)
+    struct data_array *samples = &s->array[SAMPLES];
+    const char *path = s->file[SAMPLES]->path;
+    if (samples->dim[1] > 0)
         return ST_OK;
-    LOG_E(
-        "%s: all its columns except labels and ignored ones have keys; a column of numbers must be left for the samples",
-        path);
-    return ST_UNSUPPORTED;
+    if (!r->no_dense) {
+        LOG_E(
+            "%s: all its columns except labels and ignored ones have keys, but input '%s' of the model reads numbers; add a column of numbers, or remove the input from the model",
+            path, r->dense_input ? r->dense_input : "image");
+        return ST_UNSUPPORTED;
+    }
+    int64_t n = samples->dim[0];
+    free(samples->unpacked);
+    samples->unpacked = NULL;
+    return dataset_keys_alone(path, n, samples);
 }
 
 enum status dataset_csv_open(struct source *s, const struct dataset_request *r,
@@ -58,7 +67,8 @@ enum status dataset_csv_open(struct source *s, const struct dataset_request *r,
         .targets = r->target_columns,
         .ignored = r->ignore_columns,
         .classes = r->class_names,
-        .features = r->features,
+        .features = r->no_dense ? 0 : r->features,
+        .no_features = r->no_dense,
         .feature_names = r->feature_names,
         .label_names = r->label_names,
         .ignored_names = r->ignored_names,
@@ -86,5 +96,5 @@ enum status dataset_csv_open(struct source *s, const struct dataset_request *r,
     s->csv_roles = csv.roles;
     s->d.scale = csv.scale;
     take_keys(s, &csv, r->n_keys);
-    return check_features(&csv, p->data);
+    return check_features(s, r);
 }

@@ -2,6 +2,7 @@
  * file, if they are aligned there. */
 #include "worker/data/dataset_keys.h"
 #include "base/log.h"
+#include "member/dataset_order.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,5 +62,22 @@ enum status dataset_keys_read(const struct dataset_key_source *source, const str
         keys[i] = is_64 ? raw_number(a, i) : (uint64_t)data_array_integer(a, i);
     *own = keys;
     out->keys = keys;
+    return ST_OK;
+}
+
+enum status dataset_keys_alone(const char *path, int64_t n, struct data_array *out)
+{
+    if (n < 1 || n > DATASET_MAX_ITEMS) {
+        LOG_E("%s: its keys are those of %lld samples; it must have from 1 to %d", path,
+              (long long)n, DATASET_MAX_ITEMS);
+        return ST_CORRUPT;
+    }
+    uint8_t *zeros = calloc((size_t)n, 1);
+    if (!zeros) {
+        LOG_E("%s: no memory for %lld samples", path, (long long)n);
+        return ST_NOMEM;
+    }
+    *out = (struct data_array){
+        .type = DATA_U8, .n_dims = 2, .dim = {n, 1}, .data = zeros, .unpacked = zeros};
     return ST_OK;
 }

@@ -31,5 +31,8 @@ struct dataset_keys {
 enum status dataset_keys_read(const struct dataset_key_source *source, const struct data_array *a,
                               const char *path, int64_t n, struct dataset_key_input *out,
                               uint64_t **own);
+/* Makes the samples of a set whose n rows have only keys: one byte, which is 0, for each row. path:
+ * the set's file. */
+enum status dataset_keys_alone(const char *path, int64_t n, struct data_array *out);
 
 #endif

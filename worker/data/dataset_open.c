@@ -9,6 +9,7 @@
 #include "worker/data/dataset_find.h"
 #include "worker/data/dataset_impl.h"
 #include "worker/data/dataset_targets.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -277,39 +278,69 @@ static enum status find_array(const struct data_file *f, const char *name, int *
                              : ST_OK;
 }
 
+/* Names of the arrays. part: the part that a file with these names has. */
 struct names {
     const char *part, *samples, *labels;
+    const char *suffix; /* text after the name of each array of keys */
 };
 
-/* Chooses the names of the two arrays: the names in the flags; otherwise "images" and "labels";
- * otherwise the names in Keras' files, each of which contains a training set and a test set. */
-static enum status choose_names(struct source *s, const struct dataset_request *r,
-                                const struct dataset_paths *p, struct names *out)
+/* Logs the names that the file has instead of the usual ones. */
+static void log_names(const struct data_file *f, const struct dataset_request *r,
+                      const struct names *n)
 {
-    static const struct names keras[] = {{"train", "x_train", "y_train"},
-                                         {"test", "x_test", "y_test"},
-                                         {"validation", "x_val", "y_val"},
-                                         {"validation", "x_test", "y_test"}};
+    if (r->no_dense)
+        LOG_I("%s: labels are its array '%s'", f->path, n->labels);
+    else
+        LOG_I("%s: samples are its array '%s', labels are '%s'", f->path, n->samples, n->labels);
+}
+
+/* Looks for the names in Keras' files, each of which contains a training set and a test set. */
+static enum status choose_keras(struct source *s, const struct dataset_request *r,
+                                struct names *out)
+{
+    static const struct names keras[] = {{"train", "x_train", "y_train", "_train"},
+                                         {"test", "x_test", "y_test", "_test"},
+                                         {"validation", "x_val", "y_val", "_val"},
+                                         {"validation", "x_test", "y_test", "_test"}};
     enum status st = ST_OK;
     const struct data_file *f = s->file[SAMPLES];
-    int found, has_test;
-    *out = (struct names){r->part, r->images_name ? r->images_name : "images",
-                          r->labels_name ? r->labels_name : "labels"};
-    if (r->images_name || r->labels_name || *p->labels || !has_names(f) || is_pickled(f))
-        return ST_OK;
-    TRY(find_array(f, "images", &found));
+    int found = 0, has_test;
     for (size_t i = 0; !found && i < sizeof keras / sizeof *keras; i++) {
         if (strcmp(keras[i].part, r->part) != 0)
             continue;
-        TRY(find_array(f, keras[i].samples, &found));
+        TRY(find_array(f, r->no_dense ? keras[i].labels : keras[i].samples, &found));
         if (!found)
             continue;
         *out = keras[i];
-        LOG_I("%s: samples are its array '%s', labels are '%s'", f->path, out->samples,
-              out->labels);
-        TRY(find_array(f, keras[1].samples, &has_test));
+        log_names(f, r, out);
+        TRY(find_array(f, r->no_dense ? keras[1].labels : keras[1].samples, &has_test));
         s->d.has_test_beside = i == 0 && has_test;
     }
+done:
+    return st;
+}
+
+/* Chooses the names of the arrays: the names in the flags; otherwise that of the model's dense
+ * input, or "images", and "labels"; otherwise the names in Keras' files. */
+static enum status choose_names(struct source *s, const struct dataset_request *r,
+                                const struct dataset_paths *p, struct names *out)
+{
+    enum status st = ST_OK;
+    const struct data_file *f = s->file[SAMPLES];
+    int found = 0;
+    *out = (struct names){r->part, r->images_name ? r->images_name : "images",
+                          r->labels_name ? r->labels_name : "labels", ""};
+    if (!has_names(f) || is_pickled(f))
+        return ST_OK;
+    if (r->dense_input && !r->images_name)
+        TRY(find_array(f, r->dense_input, &found));
+    if (found)
+        out->samples = r->dense_input;
+    if (found || r->images_name || r->labels_name || *p->labels)
+        return ST_OK;
+    TRY(find_array(f, r->no_dense ? out->labels : out->samples, &found));
+    if (!found)
+        TRY(choose_keras(s, r, out));
 done:
     return st;
 }
@@ -325,12 +356,71 @@ static enum status find_labels(const struct source *s, const struct dataset_requ
     return find_array(s->file[SAMPLES], name, found);
 }
 
+static enum status no_keys(const char *path, const struct dataset_request *r)
+{
+    LOG_E(
+        "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array and CSV files as columns: save samples and keys in one such file",
+        path, r->keys[0].input);
+    return ST_UNSUPPORTED;
+}
+
+/* Decodes the arrays of keys. */
+static enum status decode_keys(struct source *s, const struct dataset_request *r,
+                               const char *suffix)
+{
+    enum status st = ST_OK;
+    const struct data_file *f = s->file[SAMPLES];
+    char name[DATA_MAX_NAME + 16];
+    int found;
+    for (int i = 0; i < r->n_keys; i++) {
+        const char *input = r->keys[i].input;
+        snprintf(name, sizeof name, "%.255s%s", r->keys[i].array, suffix);
+        TRY(find_array(f, name, &found));
+        if (!found) {
+            LOG_E(
+                "%s: input '%s' of the model reads the array '%s', which the file does not have; save the keys under this name, or set --input_names=%s=ARRAY",
+                f->path, input, name, input);
+            TRY(ST_NOT_FOUND);
+        }
+        TRY(decode_file(f, name, &s->key_array[i]));
+        if (s->key_array[i].n_dims == 0) {
+            LOG_E("%s: array '%s' is one number, but input '%s' of the model reads keys", f->path,
+                  name, input);
+            TRY(ST_CORRUPT);
+        }
+    }
+done:
+    return st;
+}
+
+/* Decodes the samples and their keys. */
+static enum status decode_samples(struct source *s, const struct dataset_request *r,
+                                  const struct names *names)
+{
+    enum status st = ST_OK;
+    const struct data_file *f = s->file[SAMPLES];
+    if (r->n_keys > 0 && !has_names(f) && !is_pickled(f))
+        return no_keys(f->path, r);
+    if (!r->no_dense || is_pickled(f))
+        TRY(decode_file(f, names->samples, &s->array[SAMPLES]));
+    TRY(decode_keys(s, r, names->suffix));
+    const struct data_array *keys = &s->key_array[0];
+    if (r->no_dense)
+        TRY(dataset_keys_alone(f->path, data_array_row_elems(keys) > 0 ? keys->dim[0] : 0,
+                               &s->array[SAMPLES]));
+done:
+    return st;
+}
+
 static enum status open_arrays(struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p)
 {
     enum status st = ST_OK;
     int found;
     struct names names;
+    CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS && (r->n_keys > 0 || !r->no_dense));
+    if (r->n_keys > 0 && (is_folder(p->data) || data_cifar_is(p->data)))
+        return no_keys(p->data, r);
     if (is_folder(p->data) && (r->labels || !*p->labels)) {
         TRY(open_pictures(s, r, p));
         return ST_OK;
@@ -348,7 +438,7 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
     if (r->data)
         TRY(check_picture(s->file[SAMPLES], r->to_predict));
     TRY(choose_names(s, r, p, &names));
-    TRY(decode_file(s->file[SAMPLES], names.samples, &s->array[SAMPLES]));
+    TRY(decode_samples(s, r, &names));
     TRY(find_labels(s, r, p, names.labels, &found));
     if (found) {
         if (*p->labels)
@@ -389,18 +479,18 @@ done:
 static enum status load_keys(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;
-    const struct data_file *f = s->file[SAMPLES];
-    CHECK(r->n_keys <= DATASET_MAX_KEY_INPUTS);
-    for (int i = 0; i < r->n_keys && !dataset_csv_is(f->path); i++) {
-        if (!has_names(f) || is_pickled(f)) {
-            LOG_E(
-                "%s: input '%s' of the model reads keys, which npz and safetensors files have as an array and CSV files as columns: save samples and keys in one such file",
-                f->path, r->keys[i].input);
-            TRY(ST_UNSUPPORTED);
-        }
-        TRY(decode_file(f, r->keys[i].array, &s->key_array[i]));
-        TRY(dataset_keys_read(&r->keys[i], &s->key_array[i], f->path, s->array[SAMPLES].dim[0],
-                              &s->keys.input[i], &s->own_keys[i]));
+    const char *path = s->file[SAMPLES]->path;
+    for (int i = 0; i < r->n_keys; i++) {
+        const struct dataset_key_source *from = &r->keys[i];
+        struct dataset_key_input *to = &s->keys.input[i];
+        if (s->key_array[i].n_dims > 0)
+            TRY(dataset_keys_read(from, &s->key_array[i], path, s->array[SAMPLES].dim[0], to,
+                                  &s->own_keys[i]));
+        if (from->n_columns == 0 || to->n_columns == from->n_columns)
+            continue;
+        LOG_E("%s: input '%s' of the model reads %d columns of keys, but here it has %d", path,
+              from->input, from->n_columns, to->n_columns);
+        TRY(ST_MISMATCH);
     }
     s->keys.n = r->n_keys;
     s->d.keys = r->n_keys > 0 ? &s->keys : NULL;

@@ -9,10 +9,13 @@
 /* An input of keys, and where a file has its keys. */
 struct dataset_key_source {
     const char *input; /* name of the model's input, for log lines */
-    const char *array; /* name of the array in a file with named arrays */
+    /* Name of the array in a file with named arrays. In a file with Keras' names, "_train", "_test"
+     * or "_val" follows, as in these. */
+    const char *array;
     /* CSV: see struct data_csv_key_input */
     const char *columns, *listed_by;
     bool are_numbers, is_resolved;
+    int n_columns; /* number of columns that the input must have; 0: any */
 };
 
 struct dataset_request {
@@ -36,6 +39,8 @@ struct dataset_request {
     bool to_predict;              /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* style of progress reports during slow reads */
     bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
+    const char *dense_input; /* name of the model's dense input; NULL: arrays have no such name */
+    bool no_dense;           /* the model reads only keys: see dataset_keys_alone */
     const struct dataset_key_source *keys; /* [n_keys] inputs of keys, in the model's order */
     int n_keys;                            /* at most DATASET_MAX_KEY_INPUTS; 0: none */
     char key_separator; /* CSV: between the keys of a cell; 0: a cell has at most one key */
