@@ -41,10 +41,24 @@ static void layer_name(const struct event_graph_source *s, int tower, int layer,
     clean(name);
 }
 
+static void keys_name(const struct event_graph_source *s, int tower, int keys,
+                      char name[NAME_BYTES])
+{
+    char prefix[32];
+    tower_prefix(s, tower, prefix);
+    snprintf(name, NAME_BYTES, "%sinputs/%s", prefix, s->model->inputs.keys[keys].name);
+    clean(name);
+}
+
 static void param_name(const struct event_graph_source *s, int param, char name[NAME_BYTES])
 {
     snprintf(name, NAME_BYTES, "%s", s->model->params[param].name);
     clean(name);
+}
+
+static void host_device(const struct event_graph_source *s, char device[DEVICE_BYTES])
+{
+    snprintf(device, DEVICE_BYTES, "/job:worker/task:%d/device:CPU:0", s->task);
 }
 
 static void layer_device(const struct event_graph_source *s, int tower, int layer,
@@ -53,8 +67,9 @@ static void layer_device(const struct event_graph_source *s, int tower, int laye
     const struct tower_spec *t = &s->towers->tower[tower];
     int stage = layer >= 0 && t->stage_of ? t->stage_of[layer] : 0;
     const struct tower_device *d = stage ? &t->others[stage - 1] : &t->own;
-    snprintf(device, DEVICE_BYTES, "/job:worker/task:%d/device:%s:%d", s->task,
-             d->gpu ? "GPU" : "CPU", d->gpu ? d->gpu_index : 0);
+    host_device(s, device);
+    if (d->gpu && (layer < 0 || !layer_is_on_host(s->model->layers[layer].kind)))
+        snprintf(device, DEVICE_BYTES, "/job:worker/task:%d/device:GPU:%d", s->task, d->gpu_index);
 }
 
 static void param_device(const struct event_graph_source *s, int layer, char device[DEVICE_BYTES])
@@ -64,7 +79,7 @@ static void param_device(const struct event_graph_source *s, int layer, char dev
     else if (s->n_servers > 1)
         snprintf(device, DEVICE_BYTES, "/job:ps/device:CPU:0");
     else if (s->params_on_host)
-        snprintf(device, DEVICE_BYTES, "/job:worker/task:%d/device:CPU:0", s->task);
+        host_device(s, device);
     else
         layer_device(s, 0, layer, device);
 }
@@ -105,13 +120,23 @@ static size_t begin_node(struct event_buf *b, const struct node *n)
     return begun;
 }
 
-static void put_input(const struct event_graph_source *s, int tower, struct event_buf *b)
+static void put_inputs(const struct event_graph_source *s, int tower, struct event_buf *b)
 {
     char name[NAME_BYTES], device[DEVICE_BYTES];
-    layer_name(s, tower, LAYER_INPUT_IMAGE, name);
+    const struct model_inputs *in = &s->model->inputs;
+    int batch = s->towers->tower[tower].n;
     layer_device(s, tower, LAYER_INPUT_IMAGE, device);
-    struct node n = {name, "Placeholder", device, &s->model->input, s->towers->tower[tower].n};
-    event_buf_end(b, begin_node(b, &n));
+    layer_name(s, tower, LAYER_INPUT_IMAGE, name);
+    struct node dense = {name, "Placeholder", device, &s->model->input, batch};
+    if (in->dense[0])
+        event_buf_end(b, begin_node(b, &dense));
+    for (int i = 0; i < in->n_keys; i++) {
+        struct shape columns = {1, {in->keys[i].n_columns}};
+        keys_name(s, tower, i, name);
+        host_device(s, device);
+        struct node keys = {name, "Placeholder", device, &columns, batch};
+        event_buf_end(b, begin_node(b, &keys));
+    }
 }
 
 static void put_layer(const struct event_graph_source *s, int tower, int layer, struct event_buf *b)
@@ -122,6 +147,10 @@ static void put_layer(const struct event_graph_source *s, int tower, int layer, 
     layer_device(s, tower, layer, device);
     struct node n = {name, model_type_name(l->kind), device, &l->out, s->towers->tower[tower].n};
     size_t begun = begin_node(b, &n);
+    if (layer_is_on_host(l->kind)) {
+        keys_name(s, tower, l->keys, name);
+        event_buf_text(b, NODE_INPUT, name);
+    }
     for (int i = 0; i < l->n_inputs; i++) {
         layer_name(s, tower, l->input[i], name);
         event_buf_text(b, NODE_INPUT, name);
@@ -151,7 +180,7 @@ void event_graph_put(const struct event_graph_source *s, struct event_buf *b)
     for (int i = 0; i < s->model->n_layers; i++)
         put_params(s, i, b);
     for (int t = 0; t < s->towers->n; t++) {
-        put_input(s, t, b);
+        put_inputs(s, t, b);
         for (int i = 0; i < s->model->n_layers; i++)
             put_layer(s, t, i, b);
     }

@@ -24,6 +24,8 @@ struct bench {
     float *target;
     const float **targets;
     uint64_t *position;
+    uint8_t *mine;  /* [n_layers] see struct backend_plan_config; NULL: no layer is on the host */
+    float *outputs; /* zeros: outputs of the layers on the host */
     int batch;
     int64_t *ns[2]; /* [n_layers] shortest times in floats and rounded */
 };
@@ -37,6 +39,24 @@ static const struct tower_spec *find_tower(const struct rounding_request *r)
             return t;
     }
     return NULL;
+}
+
+/* Allocates what layers on the host need. */
+static bool prepare_host_layers(struct bench *b)
+{
+    const struct model *m = b->r->model;
+    int64_t most = 0;
+    for (int i = 0; i < m->n_tables; i++) {
+        int64_t n = shape_elems(&m->layers[m->tables[i].layer].out);
+        most = n > most ? n : most;
+    }
+    if (most == 0)
+        return true;
+    b->mine = calloc((size_t)m->n_layers, 1);
+    b->outputs = calloc((size_t)b->batch * (size_t)most, sizeof *b->outputs);
+    for (int i = 0; b->mine && i < m->n_layers; i++)
+        b->mine[i] = !layer_is_on_host(m->layers[i].kind);
+    return b->mine && b->outputs;
 }
 
 static enum status prepare_bench(struct bench *b)
@@ -57,7 +77,8 @@ static enum status prepare_bench(struct bench *b)
     b->ns[0] = calloc(n_layers, sizeof *b->ns[0]);
     b->ns[1] = calloc(n_layers, sizeof *b->ns[1]);
     if (!b->grads || !b->params || !b->grad_of || !b->image || !b->images || !b->labels ||
-        !b->target || !b->targets || !b->position || !b->ns[0] || !b->ns[1]) {
+        !b->target || !b->targets || !b->position || !b->ns[0] || !b->ns[1] ||
+        !prepare_host_layers(b)) {
         LOG_E("out of memory to measure which layers are faster with --precision=bf16");
         return ST_NOMEM;
     }
@@ -85,6 +106,8 @@ static void release_bench(struct bench *b)
     free(b->target);
     free(b->targets);
     free(b->position);
+    free(b->mine);
+    free(b->outputs);
     free(b->ns[0]);
     free(b->ns[1]);
 }
@@ -101,29 +124,43 @@ static enum status make_plan(struct bench *b, const struct tower_spec *t, const 
                                             .params = b->params,
                                             .grads = b->grad_of,
                                             .precision = BACKEND_BF16,
-                                            .rounded = rounded};
+                                            .rounded = rounded,
+                                            .mine = b->mine};
     return b->backend->plan_create(&cfg, &b->plan);
+}
+
+static enum status set_inputs(struct bench *b)
+{
+    enum status st = ST_OK;
+    const struct model *m = b->r->model;
+    int by_targets = layer_takes_targets(m->layers[m->n_layers - 1].kind);
+    TRY(b->backend->set_input(b->plan, b->images, by_targets ? NULL : b->labels, b->position,
+                              b->batch));
+    if (by_targets)
+        TRY(b->backend->set_targets(b->plan, b->targets, b->batch));
+    for (int i = 0; i < m->n_tables; i++)
+        TRY(b->backend->set_output(b->plan, m->tables[i].layer, b->outputs));
+done:
+    return st;
 }
 
 /* Runs one step and times each layer's forward and backward; times NULL: does not time. */
 static enum status run_step(struct bench *b, int64_t *times)
 {
     enum status st = ST_OK;
-    const struct model *m = b->r->model;
-    int n_layers = m->n_layers, by_targets = layer_takes_targets(m->layers[n_layers - 1].kind);
-    TRY(b->backend->set_input(b->plan, b->images, by_targets ? NULL : b->labels, b->position,
-                              b->batch));
-    if (by_targets)
-        TRY(b->backend->set_targets(b->plan, b->targets, b->batch));
+    int n_layers = b->r->model->n_layers;
+    TRY(set_inputs(b));
     for (int i = 0; i < n_layers && st == ST_OK; i++) {
         int64_t began = clock_now_ns();
-        st = b->backend->forward(b->plan, i, 1);
+        if (!b->mine || b->mine[i])
+            st = b->backend->forward(b->plan, i, 1);
         if (times)
             times[i] = clock_now_ns() - began;
     }
     for (int i = n_layers - 1; i >= 0 && st == ST_OK; i--) {
         int64_t began = clock_now_ns();
-        st = b->backend->backward(b->plan, i);
+        if (!b->mine || b->mine[i])
+            st = b->backend->backward(b->plan, i);
         if (times)
             times[i] += clock_now_ns() - began;
     }
