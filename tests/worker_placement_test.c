@@ -535,6 +535,11 @@ static void layers_on_host_refused_on_gpus(void **state)
         assert_non_null(strstr(capture_text, "bags: the host (rows of servers)"));
         placement_destroy(p);
     }
+    r.rules = NULL;
+    assert_int_equal(placement_create(&r, &p), ST_OK);
+    (void)CAPTURE((placement_log(p, 0, 1, 0), ST_OK));
+    assert_non_null(strstr(capture_text, "wide: /device:GPU:0 (default)\n"));
+    placement_destroy(p);
 }
 
 int main(void)

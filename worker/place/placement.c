@@ -50,12 +50,12 @@ enum status placement_check(const char *rules)
     return st;
 }
 
-/* Returns the first layer whose output `layer` reads; -1: it reads only the image. */
+/* Returns the first layer on a device whose output `layer` reads; -1: it reads none. */
 static int first_input(const struct placement *p, int layer)
 {
     const struct layer *l = &p->r.layers[layer];
     for (int k = 0; k < l->n_inputs; k++)
-        if (l->input[k] != LAYER_INPUT_IMAGE)
+        if (l->input[k] != LAYER_INPUT_IMAGE && !layer_is_on_host(p->r.layers[l->input[k]].kind))
             return l->input[k];
     return -1;
 }
