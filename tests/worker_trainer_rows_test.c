@@ -5,6 +5,7 @@
  * compared with loops in double, and is the same after evaluations, and after the end of a
  * generation. */
 #include "base/log.h"
+#include "kernels/tuning.h"
 #include "member/dataset_order.h"
 #include "net/wire/tables.h"
 #include "tests/capture.h"
@@ -416,6 +417,39 @@ static void test_steps_equal_plain_loops(void **state)
     }
 }
 
+static enum status create_no_group(const struct backend_group_config *cfg,
+                                   struct backend_group **out)
+{
+    return ST_UNSUPPORTED;
+}
+
+/* Towers whose backend has groups add their gradients on the host. */
+static void test_towers_join_no_group(void **state)
+{
+    struct backend grouping = *cpu;
+    struct rig r;
+    grouping.group_create = create_no_group;
+    rig_make(&r, 2);
+    r.towers[0].own.backend = r.towers[1].own.backend = &grouping;
+    train(&r);
+    check_result(&r, -1);
+    rig_free(&r);
+}
+
+/* The card never updates parameters of a model whose rows are on servers. */
+static void test_updates_stay_on_servers(void **state)
+{
+    struct rig r;
+    const struct optim_config optim = {.kind = OPTIM_SGD};
+    rig_make(&r, 1);
+    r.towers[0].own.tuning = TUNING_UPDATES;
+    r.cfg.server_optim = &optim;
+    CAPTURE(train(&r).global_step);
+    assert_non_null(strstr(capture_text, "from step 0 on: it does not support tables"));
+    check_result(&r, -1);
+    rig_free(&r);
+}
+
 /* async and ssp pull the rows of each step. */
 static void test_own_pace_pulls_rows(void **state)
 {
@@ -630,7 +664,8 @@ int main(void)
     log_init("worker", 0, LOG_LEVEL_INFO);
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return skip_program("the CPU backend was not built");
-    return RUN_TESTS(test_steps_equal_plain_loops, test_own_pace_pulls_rows,
+    return RUN_TESTS(test_steps_equal_plain_loops, test_towers_join_no_group,
+                     test_updates_stay_on_servers, test_own_pace_pulls_rows,
                      test_evaluation_reads_rows, test_end_of_generation_in_each_pull,
                      test_inference_reads_from_reader, test_tables_without_rows_are_refused,
                      test_end_of_generation, test_bad_gradients_are_skipped);

@@ -12,6 +12,16 @@ struct device_group {
     float weight[TOWERS_MAX];
 };
 
+/* Returns true if the host computes some of the layers. A backend's plan of the other layers cannot
+ * be in a group. */
+static bool has_host_layers(const struct model *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->n_layers; i++)
+        any |= layer_is_on_host(m->layers[i].kind);
+    return any;
+}
+
 static bool may_join(const struct tower_spec *spec, const struct backend *backend)
 {
     return spec->n_others == 0 && spec->own.backend == backend && backend->group_create != NULL;
@@ -42,7 +52,7 @@ enum status device_group_create(const struct trainer_config *cfg, struct device_
         LOG_E("out of memory for a group of %d towers", cfg->n_towers);
         return ST_NOMEM;
     }
-    for (int i = 0; i < cfg->n_towers && g->n < 2; i++)
+    for (int i = 0; i < cfg->n_towers && g->n < 2 && !has_host_layers(cfg->model); i++)
         members_note(g, cfg, cfg->towers[i].own.backend);
     if (g->n < 2) {
         free(g);

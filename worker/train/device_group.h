@@ -1,7 +1,8 @@
 /* worker/train/device_group.h - the group of a worker's towers whose backend adds their gradients
- * on the devices. It contains each tower that uses a single device, if the backend supports groups;
- * a group has at least two towers. The towers share one block of gradients, which receives the sum
- * of their gradients, weighted by their numbers of samples.
+ * on the devices. It contains each tower that uses a single device, if the backend supports groups
+ * and the host computes none of the layers; a group has at least two towers. The towers share one
+ * block of gradients, which receives the sum of their gradients, weighted by their numbers of
+ * samples.
  * Owns:    the backend's group. Threads: create, destroy: one; cancel: any.
  * Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TRAIN_DEVICE_GROUP_H

@@ -91,7 +91,9 @@ enum status trainer_ahead_start(struct trainer *t, const struct net_start *start
     t->ahead.is_on = false;
     if (!(d->tuning & TUNING_UPDATES) || !t->cfg.server_optim)
         return ST_OK;
-    if (!t->parts.fetches || !d->backend->updates || !plan_of(t))
+    if (t->rows.tables)
+        problem = "it does not support tables";
+    else if (!t->parts.fetches || !d->backend->updates || !plan_of(t))
         problem = "it needs one tower, on one card";
     else
         problem = problem_of_job(t, start);
