@@ -1,5 +1,6 @@
 /* tests/worker_trained_on_test.c - the description of the training data in an export: readers apply
  * the same limit to lists of names as writers, whatever a file contains. */
+#include "files/safetensors.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/results/trained_on.h"
@@ -58,7 +59,64 @@ static void lists_of_names_have_the_bound_of_an_export(void **state)
     unlink(path);
 }
 
+/* The character between the keys of a cell, which --predict needs to read the same keys. */
+static void separators_of_keys_are_kept(void **state)
+{
+    static const char separators[] = {0, ' ', '"', '|'};
+    char path[] = "/tmp/weir_trained_on_XXXXXX", *text;
+    const struct dataset train = {.sample = {3, {1, 1, 4}}, .classes = 2};
+    const struct job_data data = {0};
+    const struct dataset_range range = {0};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof separators; i++) {
+        const struct trained_on_source source = {.train = &train,
+                                                 .data = &data,
+                                                 .range = &range,
+                                                 .model = "{}",
+                                                 .key_separator = separators[i]};
+        const char *pairs[TRAINED_ON_PAIRS + 1][2];
+        struct trained_on_texts texts;
+        struct trained_on t;
+        int n;
+        assert_int_equal(trained_on_metadata(&source, &texts, pairs, &n), ST_OK);
+        pairs[n][0] = "global_step";
+        pairs[n++][1] = "3";
+        const struct safetensors_content content = {NULL, 0, pairs, n};
+        assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
+        trained_on_texts_free(&texts);
+        assert_int_equal(trained_on_read(path, &t), ST_OK);
+        assert_int_equal(t.key_separator, separators[i]);
+        trained_on_free(&t);
+        assert_int_equal(trained_on_text(&source, &text), ST_OK);
+        assert_int_equal(strstr(text, "\"key_separator\":\"") != NULL, separators[i] != 0);
+        free(text);
+    }
+    unlink(path);
+}
+
+/* Weir writes no text of several characters. */
+static void long_separators_are_ignored(void **state)
+{
+    char path[] = "/tmp/weir_trained_on_XXXXXX";
+    struct trained_on t;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    save(path, "key_separator", 2);
+    assert_int_equal(trained_on_read(path, &t), ST_OK);
+    assert_int_equal(t.key_separator, 0);
+    trained_on_free(&t);
+    save(path, "key_separator", 1);
+    assert_int_equal(trained_on_read(path, &t), ST_OK);
+    assert_int_equal(t.key_separator, 'a');
+    trained_on_free(&t);
+    unlink(path);
+}
+
 int main(void)
 {
-    return RUN_TESTS(lists_of_names_have_the_bound_of_an_export);
+    return RUN_TESTS(lists_of_names_have_the_bound_of_an_export, separators_of_keys_are_kept,
+                     long_separators_are_ignored);
 }

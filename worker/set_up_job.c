@@ -36,8 +36,12 @@ static bool is_over(void *ctx)
 
 struct trained_on_source set_up_job_source(const struct worker *w)
 {
-    return (struct trained_on_source){w->train, &w->data, &w->range, w->model->text,
-                                      w->model->hidden_units};
+    return (struct trained_on_source){.train = w->train,
+                                      .data = &w->data,
+                                      .range = &w->range,
+                                      .model = w->model->text,
+                                      .hidden_units = w->model->hidden_units,
+                                      .key_separator = w->opt.train.key_separator};
 }
 
 enum status set_up_job_trained_on(struct worker *w)

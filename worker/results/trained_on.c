@@ -111,6 +111,7 @@ static enum status read_texts(const struct texts *t, struct trained_on *out)
     enum status st = ST_OK;
     const char *labels = text_of(t, "labels"), *data = text_of(t, "data");
     const char *interrupted = text_of(t, "interrupted");
+    const char *separator = text_of(t, "key_separator");
     out->interrupted = interrupted && strcmp(interrupted, "true") == 0;
     read_sample(text_of(t, "sample"), &out->sample);
     read_range(text_of(t, "elements"), text_of(t, "range"), &out->range);
@@ -123,6 +124,7 @@ static enum status read_texts(const struct texts *t, struct trained_on *out)
     TRY(copy_names(t, "label_columns", &out->label_names));
     TRY(copy_names(t, "ignored_columns", &out->ignored_names));
     TRY(copy_names(t, "column_roles", &out->csv_roles));
+    out->key_separator = separator && strlen(separator) == 1 ? *separator : 0;
     TRY(read_standard(t, out));
     TRY(read_model(t, out));
 done:
@@ -301,6 +303,9 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
         put_pair(pairs, &n, "elements", elements_text[range->floats]);
         put_pair(pairs, &n, "range", texts->range);
     }
+    snprintf(texts->key_separator, sizeof texts->key_separator, "%c", s->key_separator);
+    if (s->key_separator)
+        put_pair(pairs, &n, "key_separator", texts->key_separator);
     put_data(s->data, texts, pairs, &n);
     put_model(s, texts, pairs, &n);
     enum status st = put_standard(&train->standard, texts, pairs, &n);

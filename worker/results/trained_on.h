@@ -5,6 +5,7 @@
  *     classes, columns     names of the classes, or of a CSV file's columns, one per line
  *     elements, range      "whole" or "float32"; "0,1": see dataset_range.h
  *     label_columns, ignored_columns, column_roles   other CSV columns; "lffi": see data_csv.h
+ *     key_separator        " ": the character between the keys of a CSV file's cell
  *     column_mean, column_std                        numbers of --standardize
  *     data, data_samples, data_crc32c   path, number and CRC-32C of the training samples
  *     interrupted          "true": Ctrl-C or weirctl stop ended the training early
@@ -36,7 +37,8 @@ struct trained_on {
     bool interrupted;                  /* training was stopped before its last step */
     char *label_names, *ignored_names; /* CSV: names of label and ignored columns */
     char *csv_roles;                   /* CSV: see data_csv.h */
-    char *columns; /* names of a CSV file's columns without its label columns, as a list */
+    char key_separator; /* CSV: between the keys of a cell; 0: unknown, or a cell has one key */
+    char *columns;      /* names of a CSV file's columns without its label columns, as a list */
     struct dataset_range range;       /* range of the samples; range.enough 0: unknown */
     bool standardized;                /* the job had --standardize */
     struct dataset_standard standard; /* n 0: the file does not have the numbers */
@@ -48,19 +50,21 @@ void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were the default data of a worker without flags. */
 bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 16, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 17, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
     char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];
     char *column_mean, *column_std;
     char hidden_units[TRAINED_ON_TEXT_BYTES];
+    char key_separator[2];
 };
 struct trained_on_source {
     const struct dataset *train; /* source of the names of classes and columns */
     const struct job_data *data; /* description of the data; n_train 0: without checksums */
     const struct dataset_range *range;
-    const char *model; /* JSON text */
-    int hidden_units;  /* value of --hidden_units; 0: as in the model's text */
+    const char *model;  /* JSON text */
+    int hidden_units;   /* value of --hidden_units; 0: as in the model's text */
+    char key_separator; /* CSV: see data_csv.h; 0: none */
 };
 
 /* Writes the metadata of an export; texts: owns the memory that the pairs point to, until
