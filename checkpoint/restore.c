@@ -7,12 +7,14 @@
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/shard_file.h"
 #include "net/wire/tables.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
@@ -235,6 +237,14 @@ static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST
     return checkpoint_manifest_read(path, &r->m, why);
 }
 
+/* Returns true if this user may not read the file. A retry does not help. */
+static bool is_barred(const char *folder, const char *name)
+{
+    char path[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, R_OK) != 0 && errno == EACCES;
+}
+
 /* Opens the files. A file that belongs to its server's own folder may have been copied to this
  * folder. */
 static enum status open_files(struct checkpoint_restore *r,
@@ -244,6 +254,7 @@ static enum status open_files(struct checkpoint_restore *r,
     char file[MANIFEST_NAME_BYTES], unread[MANIFEST_WHY_BYTES] = "";
     const struct checkpoint_manifest *m = r->m;
     enum status st = ST_OK, busy = ST_OK;
+    bool barred = false;
     *n_elsewhere = 0;
     for (int i = 0; i < m->n_files; i++) {
         checkpoint_manifest_file_name((struct checkpoint_id){m->generation, m->step}, i, m->n_files,
@@ -253,6 +264,7 @@ static enum status open_files(struct checkpoint_restore *r,
             return ST_CORRUPT;
         if (st == ST_IO) { /* check the next file, which may be damaged permanently, or missing */
             snprintf(unread, sizeof unread, "%s", why);
+            barred = q->exports && is_barred(r->folder, file);
             continue;
         }
         if (st != ST_NOT_FOUND) {
@@ -266,7 +278,7 @@ static enum status open_files(struct checkpoint_restore *r,
         else if (st != ST_OK)
             return ST_CORRUPT;
     }
-    st = unread[0] ? ST_IO : busy;
+    st = barred ? ST_INVALID : unread[0] ? ST_IO : busy;
     if (unread[0])
         snprintf(why, MANIFEST_WHY_BYTES, "%s", unread);
 done:
@@ -295,14 +307,72 @@ done:
     return st;
 }
 
-static void log_unread(const char *folder, const char *name, enum status st, const char *why)
+static void log_abandoned(const struct checkpoint_restore_query *q, const char *name)
 {
-    LOG_E(
-        "%s/%s: cannot be read now: %s; the job does not resume from an older checkpoint instead%s",
-        folder, name, why,
-        st == ST_NOMEM
-            ? ""
-            : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the previous checkpoint");
+    if (q->exports)
+        LOG_W(
+            "%s/%s: not exported: after this checkpoint the job resumed from an earlier one, and continued from there",
+            q->folder, name);
+    else
+        LOG_W(
+            "%s/%s: not restored: after this checkpoint the job resumed from an earlier one, and continued from there",
+            q->folder, name);
+}
+
+static void log_skipped(const struct checkpoint_restore_query *q, const char *name, const char *it,
+                        const char *why)
+{
+    if (q->exports)
+        LOG_W("%s/%s: not exported: %s%s; trying the previous checkpoint", q->folder, name, it,
+              why);
+    else
+        LOG_W("%s/%s: not restored: %s%s; trying the previous checkpoint", q->folder, name, it,
+              why);
+}
+
+static void log_unread(const struct checkpoint_restore_query *q, const char *name, enum status st,
+                       const char *why)
+{
+    if (st == ST_INVALID)
+        LOG_E("%s/%s: not exported: %s; let the user of this program read it", q->folder, name,
+              why);
+    else if (q->exports)
+        LOG_E(
+            "%s/%s: cannot be exported now: %s; no older checkpoint is exported instead%s",
+            q->folder, name, why,
+            st == ST_NOMEM
+                ? ""
+                : ": fix the disk or the mount; or, if the file is lost for good, move it away to export the previous checkpoint");
+    else
+        LOG_E(
+            "%s/%s: cannot be read now: %s; the job does not resume from an older checkpoint instead%s",
+            q->folder, name, why,
+            st == ST_NOMEM
+                ? ""
+                : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the previous checkpoint");
+}
+
+static void log_none(const struct checkpoint_restore_query *q)
+{
+    if (q->exports)
+        LOG_E("%s: none of its checkpoints can be exported, for the reasons above", q->folder);
+    else
+        LOG_E(
+            "%s: none of its checkpoints is complete, for the reasons above; restore the missing files, or use another --checkpoint_dir to begin at the first step",
+            q->folder);
+}
+
+/* Opens one checkpoint of the folder's list. */
+static enum status open_place(const struct checkpoint_restore_query *q,
+                              const struct checkpoint_manifest_place *place, const char *name,
+                              struct checkpoint_restore **out, char why[MANIFEST_WHY_BYTES])
+{
+    if (place->readable)
+        return open_manifest(q, name, out, why);
+    snprintf(why, MANIFEST_WHY_BYTES, "%s", place->why);
+    return !place->unread                             ? ST_CORRUPT
+           : q->exports && is_barred(q->folder, name) ? ST_INVALID
+                                                      : ST_IO;
 }
 
 static enum status find_in_folder(const struct checkpoint_restore_query *q,
@@ -322,30 +392,23 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
             continue;
         checkpoint_manifest_name(list[i].id, name);
         if (checkpoint_history_lacks(&history, list[i].id)) {
-            LOG_W(
-                "%s/%s: not restored: after this checkpoint the job resumed from an earlier one, and continued from there",
-                q->folder, name);
+            log_abandoned(q, name);
             continue;
         }
-        st = list[i].readable ? open_manifest(q, name, out, why)
-             : list[i].unread ? ST_IO
-                              : ST_CORRUPT;
+        st = open_place(q, &list[i], name, out, why);
         if (st == ST_OK || st == ST_BUSY)
             break;
         /* no older checkpoint may replace one that is only unreadable at present */
-        if (is_unread(st)) {
-            log_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
+        if (is_unread(st) || st == ST_INVALID) {
+            log_unread(q, name, st, why);
             break;
         }
-        LOG_W("%s/%s: not restored: %s%s; trying the previous checkpoint", q->folder, name,
-              list[i].readable ? "" : "it ", list[i].readable ? why : list[i].why);
+        log_skipped(q, name, list[i].readable ? "" : "it ", why);
         st = ST_CORRUPT;
     }
     free(list);
     if (st == ST_CORRUPT)
-        LOG_E(
-            "%s: none of its checkpoints is complete, for the reasons above; restore the missing files, or use another --checkpoint_dir to begin at the first step",
-            q->folder);
+        log_none(q);
     return st;
 }
 
@@ -356,7 +419,9 @@ enum status checkpoint_restore_open(const struct checkpoint_restore_query *q,
     if (!q->name)
         return find_in_folder(q, out);
     enum status st = open_manifest(q, q->name, out, why);
-    if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY)
+    if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY && q->exports)
+        LOG_E("%s/%s: not exported: %s", q->folder, q->name, why);
+    else if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY)
         LOG_E("%s/%s: not restored: %s", q->folder, q->name, why);
     return st;
 }

@@ -46,6 +46,9 @@ struct checkpoint_restore_query {
     bool whole;
     /* finds files in other folders; NULL: these are assumed to exist */
     const struct checkpoint_elsewhere *elsewhere;
+    /* true: the caller exports the checkpoint, and log lines speak of that. ST_INVALID: this user
+     * may not read a file of it */
+    bool exports;
 };
 enum status checkpoint_restore_open(const struct checkpoint_restore_query *query,
                                     struct checkpoint_restore **out);

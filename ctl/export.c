@@ -102,29 +102,38 @@ static bool has_all_files(const struct ctl_export *e, const struct checkpoint_re
     return true;
 }
 
-/* Returns the id of the newest manifest; its generation is 0 if the folder has none. */
-static struct checkpoint_id newest_id(const char *folder)
+/* Finds the id of the newest manifest; its generation is 0 if the folder has none. */
+static enum status find_newest(const char *folder, struct checkpoint_id *out)
 {
     struct checkpoint_manifest_place *list = NULL;
-    struct checkpoint_id id = {0, 0};
     int n = 0;
-    if (checkpoint_retention_list(folder, &list, &n) == ST_OK && n > 0)
-        id = list[0].id;
+    enum status st = checkpoint_retention_list(folder, &list, &n);
+    if (st == ST_OK)
+        *out = n > 0 ? list[0].id : (struct checkpoint_id){0, 0};
     free(list);
-    return id;
+    return st;
 }
 
-/* Opens the newest complete checkpoint. A running job removes old ones: if the newest
- * one could not be opened, and there is another newest one now, the search begins again. */
-static enum status find_target(const struct ctl_export *e, struct checkpoint_restore **out)
+/* Opens the newest complete checkpoint. A running job removes old ones: if the newest one could not
+ * be opened, and there is another newest one now, the search begins again. *passed: the newest
+ * checkpoint, if an older one was opened instead; otherwise its generation is 0. */
+static enum status find_target(const struct ctl_export *e, struct checkpoint_restore **out,
+                               struct checkpoint_id *passed)
 {
-    const struct checkpoint_restore_query query = {.folder = e->folder};
-    struct checkpoint_id newest = newest_id(e->folder);
+    const struct checkpoint_restore_query query = {.folder = e->folder, .exports = true};
+    struct checkpoint_id newest, now;
+    enum status st = find_newest(e->folder, &newest);
+    if (st != ST_OK)
+        return st;
     for (int i = 1;; i++) {
-        enum status st = checkpoint_restore_open(&query, out);
-        struct checkpoint_id now = newest_id(e->folder);
-        bool is_newest = st == ST_OK && checkpoint_names_compare(id_of(*out), newest) >= 0;
-        if (is_newest || i == TRIES || checkpoint_names_compare(now, newest) == 0)
+        st = checkpoint_restore_open(&query, out);
+        if (st == ST_OK && checkpoint_names_compare(id_of(*out), newest) >= 0)
+            return st;
+        bool is_same =
+            find_newest(e->folder, &now) != ST_OK || checkpoint_names_compare(now, newest) == 0;
+        if (st == ST_OK && (i == TRIES || is_same))
+            *passed = newest;
+        if (i == TRIES || is_same)
             return st;
         checkpoint_restore_close(*out);
         *out = NULL;
@@ -133,7 +142,8 @@ static enum status find_target(const struct ctl_export *e, struct checkpoint_res
 }
 
 /* Opens the newest complete checkpoint. Returns 0 or the exit status. */
-static int open_target(const struct ctl_export *e, struct checkpoint_restore **out)
+static int open_target(const struct ctl_export *e, struct checkpoint_restore **out,
+                       struct checkpoint_id *passed)
 {
     struct stat s;
     bool is_there = stat(e->folder, &s) == 0;
@@ -142,11 +152,11 @@ static int open_target(const struct ctl_export *e, struct checkpoint_restore **o
               is_there ? "it is not a folder" : status_errno_text(errno));
         return EXIT_PERMANENT;
     }
-    enum status st = find_target(e, out);
+    enum status st = find_target(e, out, passed);
     if (st == ST_NOT_FOUND)
         LOG_E("%s has no checkpoint yet; try again when the job has written one", e->folder);
     if (st != ST_OK)
-        return st == ST_CORRUPT ? EXIT_PERMANENT : EXIT_RETRY;
+        return st == ST_CORRUPT || st == ST_INVALID ? EXIT_PERMANENT : EXIT_RETRY;
     return has_all_files(e, *out) ? 0 : EXIT_PERMANENT;
 }
 
@@ -205,7 +215,8 @@ static int open_base(const struct ctl_export *e, struct checkpoint_id since,
     }
     checkpoint_manifest_name(id, name);
     st = checkpoint_restore_open(
-        &(struct checkpoint_restore_query){.folder = e->folder, .name = name}, out);
+        &(struct checkpoint_restore_query){.folder = e->folder, .name = name, .exports = true},
+        out);
     if (st == ST_IO || st == ST_NOMEM)
         return EXIT_RETRY;
     if (st == ST_OK && has_all_files(e, *out))
@@ -227,9 +238,11 @@ static bool add_checkpoint(json_t *root, const struct checkpoint_restore *r, con
 }
 
 static int print_json(const struct ctl_export *e, const struct checkpoint_restore *base,
-                      const struct checkpoint_restore *target, const struct table_export_counts *c)
+                      const struct checkpoint_restore *target, const char *passed,
+                      const struct table_export_counts *c)
 {
-    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I}", "output", e->output, "step",
+    json_t *root = json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I}", "output", e->output, "passed_over",
+                             passed[0] ? passed : NULL, "step",
                              (json_int_t)checkpoint_restore_manifest(target)->step, "rows",
                              (json_int_t)c->n_rows, "written_rows", (json_int_t)c->n_written,
                              "removed_keys", (json_int_t)c->n_removed);
@@ -247,20 +260,24 @@ static int print_json(const struct ctl_export *e, const struct checkpoint_restor
 }
 
 static int print_counts(const struct ctl_export *e, const struct checkpoint_restore *base,
-                        const struct checkpoint_restore *target,
+                        const struct checkpoint_restore *target, struct checkpoint_id passed,
                         const struct table_export_counts *c)
 {
-    char id[EXPORT_ID_BYTES], since[EXPORT_ID_BYTES];
+    char id[EXPORT_ID_BYTES], since[EXPORT_ID_BYTES], over[EXPORT_ID_BYTES] = "";
     table_export_id(id_of(target), id);
+    if (passed.generation)
+        table_export_id(passed, over);
     if (e->json)
-        return print_json(e, base, target, c);
+        return print_json(e, base, target, over, c);
+    const char *also = over[0] ? "; passed over " : "";
     if (base) {
         table_export_id(id_of(base), since);
         printf("%s: patch from %s to %s: %" PRId64 " of %" PRId64 " rows changed, %" PRId64
-               " keys removed\n",
-               e->output, since, id, c->n_written, c->n_rows, c->n_removed);
+               " keys removed%s%s\n",
+               e->output, since, id, c->n_written, c->n_rows, c->n_removed, also, over);
     } else {
-        printf("%s: full export of %s: %" PRId64 " rows\n", e->output, id, c->n_rows);
+        printf("%s: full export of %s: %" PRId64 " rows%s%s\n", e->output, id, c->n_rows, also,
+               over);
     }
     return 0;
 }
@@ -268,12 +285,12 @@ static int print_counts(const struct ctl_export *e, const struct checkpoint_rest
 int ctl_export_run(const struct ctl_export *e)
 {
     struct checkpoint_restore *target = NULL, *base = NULL;
-    struct checkpoint_id since = {0, 0};
+    struct checkpoint_id since = {0, 0}, passed = {0, 0};
     struct table_export_counts counts;
     char why[MANIFEST_WHY_BYTES];
     int code = check_usage(e, &since);
     if (code == 0)
-        code = open_target(e, &target);
+        code = open_target(e, &target, &passed);
     if (code == 0 && e->since)
         code = open_base(e, since, target, &base);
     if (code == 0) {
@@ -285,7 +302,7 @@ int ctl_export_run(const struct ctl_export *e)
             LOG_E("--since=%s: %s; " REBASE, e->since, why);
         if (waits)
             LOG_E("the newest checkpoint is damaged; try again after the next one");
-        code = st == ST_OK         ? print_counts(e, base, target, &counts)
+        code = st == ST_OK         ? print_counts(e, base, target, passed, &counts)
                : st == ST_MISMATCH ? CTL_EXIT_REBASE
                : (st == ST_CORRUPT && !waits) || st == ST_UNSUPPORTED || st == ST_RANGE
                    ? EXIT_PERMANENT

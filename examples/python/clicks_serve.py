@@ -92,9 +92,9 @@ class Follower(threading.Thread):
     def export(self, *since):
         """Returns the exit code of weirctl export."""
         done = subprocess.run([weir.program("weirctl"), "--checkpoint_dir=" + self.folder,
-                               "--output=" + self.path, *since, "export"], check=False,
+                               "--output=" + self.path, "--quiet", *since, "export"], check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
+        if done.stderr or done.returncode:  # after success there may be a warning
             # Without its time, a line is the same if the next look fails in the same way.
             self.say(re.sub("^[A-Z] [0-9:.]+ ", "", done.stderr.strip(), flags=re.MULTILINE) or
                      "weirctl export: exit code %d" % done.returncode)

@@ -90,9 +90,9 @@ class Export(table_job.TableJob):
         self.flags.append("--keep_checkpoint_max=0")
         self.n_exports = 0
 
-    def weirctl(self, *words, folder=None):
+    def weirctl(self, *words, folder=None, user=()):
         folder = ["--checkpoint_dir=" + (folder or self.folder)]
-        return self.start("weirctl", [harness.program("weirctl"), *folder, *words, "export"])
+        return self.start("weirctl", [*user, harness.program("weirctl"), *folder, *words, "export"])
 
     def export(self, *words, folder=None, has_table=True):
         """Returns the tensors and the metadata of an export."""
@@ -105,6 +105,7 @@ class Export(table_job.TableJob):
         self.assertEqual((report["id"], report["output"]), (metadata["id"], path))
         self.assertEqual(report["rows"], int(metadata["count words"]) if has_table else 0)
         self.assertEqual(report.get("since_id"), metadata.get("since_id"))
+        self.assertEqual(report["passed_over"], None)
         return harness.read_safetensors(path), metadata
 
     def await_checkpoints(self, n):
@@ -296,6 +297,50 @@ class Export(table_job.TableJob):
         os.remove(ckpt_folder.path(self.folder, newest, "-0-of-2.safetensors"))
         self.refuse(138, "is newer than the newest complete checkpoint", out, "--since=%d" % newest)
         self.assertFalse(os.path.exists(self.path("out")))
+        self.check_passed_over(out, newest)
+
+    def check_passed_over(self, out, newest):
+        """The newest checkpoint lacks a file."""
+        found = self.weirctl(out)
+        found.wait(60, 0)
+        self.assertRegex(found.output(), r"-%d[.]json: not exported: weir-\S*-0-of-2.safetensors "
+                         "cannot be opened: No such file or directory; trying the previous "
+                         "checkpoint\n" % newest)
+        self.assertRegex(found.output(), r"full export of 1.1-\d+: \d+ rows; passed over 1.1-%d$"
+                         % newest)
+        found = self.weirctl(out, "--quiet", "--log_level=error", "--json")
+        found.wait(60, 0)
+        report = json.loads(found.output())
+        self.assertEqual(report["passed_over"], "1.1-%d" % newest)
+        self.assertLess(report["step"], newest)
+
+    def test_unreadable_files_refused(self):
+        """No retry helps a user who may not read a file, and no older checkpoint is exported."""
+        self.start_servers(2)
+        self.start_members_that_wait(14)
+        self.finish()
+        other, out = self.new_folder("other"), "--output=" + self.path("other/out")
+        user = ["setpriv", "--reuid", "4001", "--regid", "4001", "--clear-groups"]
+        if os.geteuid() != 0:  # modes bind this user, but not root
+            user = []
+        os.chmod(self.dir(), 0o755)
+        os.chmod(other, 0o777)
+        newest = ckpt_folder.steps(self.folder)[-1]
+        self.assertGreater(newest, ckpt_folder.steps(self.folder)[0])
+        manifest, part = (ckpt_folder.path(self.folder, newest, what)
+                          for what in (".json", "-1-of-2.safetensors"))
+        barred = "cannot be opened: Permission denied; let the user of this program read it"
+        for path, mode, why in (
+                (part, 0, "%s: not exported: %s %s" % (manifest, os.path.basename(part), barred)),
+                (manifest, 0, "%s: not exported: %s" % (manifest, barred)),
+                (self.folder, 0o300, "%s: cannot be read: Permission denied" % self.folder)):
+            before = os.stat(path).st_mode
+            os.chmod(path, mode)
+            found = self.weirctl(out, user=user)
+            found.ends(1, why)
+            os.chmod(path, before)
+            self.assertEqual(len(found.output().splitlines()), 1)
+        self.assertEqual(os.listdir(other), [])
 
 
 harness.main(__name__)

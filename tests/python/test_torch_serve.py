@@ -26,6 +26,11 @@ class Serve(torch_case.Torch):
                           checkpoint_dir=self.kept) as cluster:
             cluster.wait(120 * harness.PATIENCE)
 
+    def serve(self, programs):
+        return self.start("serve", [
+            sys.executable, os.path.join(EXAMPLES, "clicks_serve.py"), self.kept, "--port=0"],
+            env={**harness.package_env(), "WEIR_PROGRAMS": programs})
+
     def ask(self, question):
         connection = http.client.HTTPConnection("localhost", self.port, timeout=harness.PATIENCE)
         connection.request("POST", "/", json.dumps(question))
@@ -64,9 +69,7 @@ class Serve(torch_case.Torch):
                               "--train=2000", "--test=500"])
         self.keys = clicks.load(self.data + "/train.safetensors")[0][:20].tolist()
         programs = self.new_folder("programs")
-        self.server = self.start("serve", [
-            sys.executable, os.path.join(EXAMPLES, "clicks_serve.py"), self.kept, "--port=0"],
-            env={**harness.package_env(), "WEIR_PROGRAMS": programs})
+        self.server = self.serve(programs)
         self.port = int(self.server.wait_line(r"^listens at http://localhost:(\d+)$").group(1))
         self.assertEqual(self.ask({"keys": [1] * 26, "dense": [0] * 13}),
                          (503, {"error": "no checkpoint yet"}))
@@ -99,6 +102,11 @@ class Serve(torch_case.Torch):
         self.check(30, 0)
         self.assertIn("begin again with a full export", self.server.output())
         self.server.kill()
+        harness.write_file(os.path.join(self.kept, "weir-9.1-99.json"), b"{}")
+        server = self.serve(programs)  # it prints the warning of an export that succeeds
+        server.wait_line("weir-9.1-99.json: not exported: .*; trying the previous checkpoint$")
+        server.wait_line("^serves step 30 after 0 patches$")
+        server.kill()
 
 
 harness.main(__name__)
