@@ -43,7 +43,8 @@ struct open_dir {
 
 static struct name names[MAX_NAMES];
 static int n_names;
-static bool is_made, was_lost;
+static bool is_made;
+static int n_losses;
 static struct open_file files[MAX_FILES];
 static struct open_dir dirs[MAX_DIRS];
 static struct sim_random chances[SIM_SERVERS];
@@ -51,7 +52,8 @@ static struct sim_random chances[SIM_SERVERS];
 void disk_reset(void)
 {
     n_names = 0;
-    is_made = was_lost = false;
+    is_made = false;
+    n_losses = 0;
     memset(files, 0, sizeof files);
     memset(dirs, 0, sizeof dirs);
     for (int i = 0; i < SIM_SERVERS; i++)
@@ -71,12 +73,12 @@ void disk_lose_folder(void)
 {
     n_names = 0;
     is_made = false;
-    was_lost = true;
+    n_losses++;
 }
 
-bool disk_was_lost(void)
+int disk_n_losses(void)
 {
-    return was_lost;
+    return n_losses;
 }
 
 const char *disk_next_name(int *at)

@@ -17,7 +17,7 @@ void disk_reset(void);
 void disk_lose_unsynced(int node);
 /* Removes the folder and all its files. */
 void disk_lose_folder(void);
-bool disk_was_lost(void); /* true once disk_lose_folder() was called in this run */
+int disk_n_losses(void); /* number of calls of disk_lose_folder in this run */
 struct disk_rename;
 /* Returns the bytes of a file in the folder, or NULL. The call is instantaneous. */
 const char *disk_peek(const char *name, size_t *bytes);

@@ -8,12 +8,12 @@ enum { MOST_SEEN = 256 };
 
 static struct checkpoint_id seen[MOST_SEEN];
 static int n_seen;
-static bool was_lost; /* `seen` is of the folder after its loss */
+static int n_losses; /* losses of the folder before `seen` */
 
 void lineage_reset(void)
 {
     n_seen = 0;
-    was_lost = false;
+    n_losses = 0;
 }
 
 static bool is_seen(struct checkpoint_id id)
@@ -30,9 +30,9 @@ static void look(void)
 {
     struct checkpoint_name is;
     int at = 0;
-    if (disk_was_lost() && !was_lost)
+    if (disk_n_losses() > n_losses)
         n_seen = 0;
-    was_lost = disk_was_lost();
+    n_losses = disk_n_losses();
     for (const char *text; (text = disk_next_name(&at));) {
         checkpoint_name_parse(text, &is);
         if (is.kind != CHECKPOINT_NAME_MANIFEST || is_seen(is.id))
@@ -53,7 +53,7 @@ void lineage_check(const struct checkpoint_manifest *m, uint64_t ps0)
         bool has = checkpoint_lineage_has(&m->lineage, seen[i], id);
         bool continues = oracle_continues(m->generation, ps0, seen[i]);
         /* a full list, or one that begins again because the folder was lost, may lack restores */
-        bool is_whole = m->lineage.n < LINEAGE_MOST && !was_lost;
+        bool is_whole = m->lineage.n < LINEAGE_MOST && n_losses == 0;
         oracle_count_check();
         if (has != continues && (has || is_whole))
             sim_fail(

@@ -52,7 +52,7 @@ struct generation *oracle_generation_at(int server, uint64_t number)
 void oracle_planned(const struct net_plan *p)
 {
     /* true: the names of the folder's files contain all terms */
-    bool is_recorded = opt(OPT_folder) && !disk_was_lost();
+    bool is_recorded = opt(OPT_folder) && disk_n_losses() == 0;
     for (int i = 0; i < n_generations; i++)
         if ((is_recorded || generations[i]->ps0 == p->ps0) &&
             generations[i]->number >= p->generation)

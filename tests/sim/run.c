@@ -140,7 +140,7 @@ static bool has_lost_all(void)
 {
     bool is_lost = false;
     if (opt(OPT_folder))
-        return disk_was_lost();
+        return disk_n_losses() > 0;
     for (int i = 0; i < SIM_SERVERS; i++)
         is_lost |= sim.node[i].life > 1 || sim.node[i].gone;
     return is_lost;
