@@ -1,15 +1,18 @@
 /* worker/inference.c - reads the parameters, runs the network over the test set, and writes figures
  * and predictions. See inference.h. */
 #include "worker/inference.h"
+#include "net/wire/tables.h"
 #include "worker/input.h"
 #include "worker/results/predictions.h"
 #include "worker/results/summary.h"
 #include "worker/train/evaluate.h"
+#include "worker/weights/weights_rows.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
 struct inference {
     struct worker *w;
+    struct weights_rows *rows;       /* rows of the model's tables; NULL: it has none */
     struct predictions *predictions; /* NULL: none */
     float *output;                   /* [EVALUATE_BATCH][classes] */
 };
@@ -143,12 +146,27 @@ static enum status check_kept(const struct worker *w, const struct weights_reque
     return ST_OK;
 }
 
-static enum status read_params(struct worker *w, struct weights_origin *origin)
+/* Reads the rows of the samples' keys from the checkpoint, for each table of the model. */
+static enum status read_rows(struct inference *r, const struct weights_request *q,
+                             const struct weights_source *source)
+{
+    const struct model *m = r->w->model;
+    int input[TABLES_MAX];
+    if (m->n_tables == 0)
+        return ST_OK;
+    CHECK(q->chunks->n_tables == m->n_tables);
+    for (int i = 0; i < m->n_tables; i++)
+        input[i] = m->layers[m->tables[i].layer].keys;
+    return weights_rows_read(q, source, r->w->test, input, &r->rows);
+}
+
+static enum status read_params(struct inference *r, struct weights_origin *origin)
 {
     enum status st = ST_OK;
+    struct worker *w = r->w;
     const struct weights_request q = set_up_weights(w);
     struct weights_source *source = NULL;
-    struct weights_result r;
+    struct weights_result result;
     w->given = calloc((size_t)w->chunks->n_params, sizeof *w->given);
     if (!w->given) {
         LOG_E("--%s: out of memory for %d parameters", q.flag, w->chunks->n_params);
@@ -156,16 +174,18 @@ static enum status read_params(struct worker *w, struct weights_origin *origin)
     }
     model_init_params(w->model, (uint64_t)w->opt.seed, w->params);
     TRY(weights_source_open(q.flag, q.path, &source));
-    TRY(weights_read_from(&q, source, w->params, w->given, &r));
+    TRY(read_rows(r, &q, source));
+    TRY(weights_read_from(&q, source, w->params, w->given, &result));
     TRY(check_kept(w, &q));
-    TRY(input_normalise_as(w, q.flag, q.path, &r.origin));
+    TRY(input_normalise_as(w, q.flag, q.path, &result.origin));
     LOG_I(
         "model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
-        w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
-    if (r.origin.averages)
+        w->model->name, result.n_given, w->chunks->n_params, q.path, result.n_kept,
+        result.n_unused);
+    if (result.origin.averages)
         LOG_I("--%s: these are the averages of the parameters that the job keeps (--ema_decay)",
               q.flag);
-    *origin = r.origin;
+    *origin = result.origin;
 done:
     weights_source_close(source);
     return st;
@@ -179,18 +199,20 @@ enum status inference_run(struct worker *w)
     struct evaluate_sums sums;
     struct weights_origin origin;
     TRY(set_up_inference(w));
+    TRY(read_params(&r, &origin));
+    const struct table_reader reader = weights_rows_reader(r.rows);
     const struct trainer_config cfg = {
         .model = w->model,
         .chunks = w->chunks,
         .test = w->test,
         .params = w->params,
+        .reader = r.rows ? &reader : NULL,
         .towers = w->towers.tower,
         .n_towers = 1,
         .batch = (int)w->opt.batch_size,
         .seed = (uint64_t)w->opt.seed,
     };
     const struct evaluate_visitor visitor = {add_batch, &r};
-    TRY(read_params(w, &origin));
     log_data(w);
     warn_of_interrupted(w, origin.step);
     TRY(evaluate_tower_create(&cfg, &e));
@@ -204,6 +226,7 @@ enum status inference_run(struct worker *w)
 done:
     predictions_destroy(r.predictions);
     tower_destroy(e);
+    weights_rows_free(r.rows);
     free(r.output);
     return st;
 }

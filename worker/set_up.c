@@ -496,7 +496,8 @@ enum status set_up(struct worker *w)
 enum status set_up_inference(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        input_read_file, set_up_model_choose, input_open,     set_up_model_read,
+        input_read_file, set_up_model_choose, set_up_tables_inputs,
+        input_open,      set_up_model_read,   set_up_tables_add,
         make_towers,     read_inputs,         allocate_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }
