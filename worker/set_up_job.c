@@ -57,11 +57,23 @@ void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
     cfg->is_over = is_over;
 }
 
+/* Logs the parameters of --init. The file may be a checkpoint with rows, which are not read. */
+static void log_given(const struct worker *w)
+{
+    const struct weights_result *r = &w->init_result;
+    LOG_I(
+        "first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
+        r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+    if (w->chunks->n_tables > 0)
+        LOG_W(
+            "--init=%s: reads no rows of tables, which begin with their initial values; to continue with the rows of a checkpoint, set --restore of the servers instead",
+            w->opt.init);
+}
+
 /* Logs how the parameters of --init were used. Called when it is known whether the job or a
  * checkpoint provides other parameters. */
 static void log_first_values(const struct worker *w, const struct net_start *start)
 {
-    const struct weights_result *r = &w->init_result;
     if (!w->init)
         return;
     if (start->step > 0)
@@ -72,9 +84,7 @@ static void log_first_values(const struct worker *w, const struct net_start *sta
             "the job's first worker (task 0, if present) sets the first values: --init=%s of this worker is not used; set the flag on that worker",
             w->opt.init);
     else
-        LOG_I(
-            "first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
-            r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+        log_given(w);
 }
 
 /* Logs the job's number of steps if it does not follow from this worker's --epochs and part of the

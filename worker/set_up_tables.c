@@ -17,6 +17,17 @@ static enum status check_servers(const struct worker *w)
     return ST_UNSUPPORTED;
 }
 
+/* Refuses to export a model with tables, because the file would lack their rows. */
+static enum status check_export(const struct worker *w)
+{
+    if (w->inputs.n_keys == 0 || !w->opt.export_file)
+        return ST_OK;
+    LOG_E(
+        "--export=%s: the rows of the model's tables are on the servers and not in an export; set --checkpoint_dir of the servers, and read the checkpoint with --evaluate or --predict",
+        w->opt.export_file);
+    return ST_UNSUPPORTED;
+}
+
 enum status set_up_tables_inputs(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -25,7 +36,11 @@ enum status set_up_tables_inputs(struct worker *w)
             ? model_inputs_parse(o->model_text, strlen(o->model_text),
                                  o->join ? "of the job" : set_up_weights(w).path, &w->inputs)
             : model_inputs_read(o->model, o->models_dir, &w->inputs);
-    return st == ST_OK ? check_servers(w) : st;
+    TRY(st);
+    TRY(check_servers(w));
+    TRY(check_export(w));
+done:
+    return st;
 }
 
 static const char *table_name(const struct model *m, int table)
