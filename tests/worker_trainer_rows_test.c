@@ -33,7 +33,8 @@ enum {
     KEYS = 7, /* different keys */
     BUCKETS = 4,
     LAYERS = 5,
-    MOST = 64
+    MOST = 64,
+    OTHERS_PUSH_AT = 3
 };
 static const double rate = 0.5;
 
@@ -59,7 +60,20 @@ static struct {
     int64_t ends_at;     /* wait for this step's bucket ends the generation once; -1: none */
     int ends_in_pull;    /* number of the pull that ends the generation once; 0: none */
     bool ended;
-} ps = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    /* true: after the contributions of step OTHERS_PUSH_AT, other workers make all later ones */
+    bool others_push;
+    pthread_t first_tower; /* set in step 0 */
+    pthread_cond_t pulled;
+} ps = {.lock = PTHREAD_MUTEX_INITIALIZER, .pulled = PTHREAD_COND_INITIALIZER};
+
+/* Returns true if a key of the data is in this bucket. */
+static bool has_keys(int chunk)
+{
+    bool any = false;
+    for (uint64_t key = 0; key < KEYS; key++)
+        any |= chunk == 1 + tables_bucket(ps.table, key);
+    return any;
+}
 
 static void answer(int chunk, int64_t version, const uint64_t *reads, size_t n)
 {
@@ -83,7 +97,10 @@ static enum status fake_push(void *ctx, int chunk, int64_t step, const float *da
         for (int i = 0; i < WEIGHTS && weight > 0; i++)
             ps.params[i] -= (float)rate * data[i];
         ps.n_zero += weight == 0;
-        ps.version[0] = ps.answer[0].version = step + 1;
+        ps.version[0] = step + 1;
+        if (ps.others_push && step == OTHERS_PUSH_AT)
+            ps.version[0] = STEPS;
+        ps.answer[0].version = ps.version[0];
     }
     pthread_mutex_unlock(&ps.lock);
     return st;
@@ -103,7 +120,9 @@ static enum status fake_push_rows(void *ctx, int chunk, int64_t step, const stru
             for (int d = 0; d < UNITS; d++)
                 ps.rows[rows->keys[i]][d] -= (float)rate * rows->gradients[i * UNITS + (size_t)d];
         ps.version[chunk] = step + 1;
-        answer(chunk, step + 1, rows->reads, rows->n_reads);
+        if (ps.others_push && step == OTHERS_PUSH_AT && !has_keys(chunk))
+            ps.version[chunk] = STEPS;
+        answer(chunk, ps.version[chunk], rows->reads, rows->n_reads);
     }
     pthread_mutex_unlock(&ps.lock);
     return st;
@@ -120,12 +139,15 @@ static enum status fake_pull_rows(void *ctx, int chunk, int64_t step, const uint
     pthread_mutex_lock(&ps.lock);
     ps.ended |= ++ps.n_pulls == ps.ends_in_pull;
     enum status st = ps.ended ? ST_REBASED : ST_OK;
+    if (ps.others_push && ps.version[0] == STEPS)
+        ps.version[chunk] = STEPS;
     int64_t present = ps.version[chunk];
     bool is_kept = ps.in_lockstep && (step == present || step == present - 1);
     if (st == ST_OK && step > present) /* the answer would never arrive */
         st = ST_PROTOCOL;
     if (st == ST_OK)
         answer(chunk, is_kept ? step : present, reads, n);
+    pthread_cond_broadcast(&ps.pulled);
     pthread_mutex_unlock(&ps.lock);
     return st;
 }
@@ -168,9 +190,21 @@ static enum status fake_start(void *ctx, struct net_start *out)
     return ST_OK;
 }
 
+/* Returns true if the last answer for each bucket has the last version. */
+static bool have_last(void)
+{
+    bool all = true;
+    for (int c = 1; c <= BUCKETS; c++)
+        all &= ps.answer[c].version == STEPS;
+    return all;
+}
+
 static int64_t fake_version(void *ctx, int chunk)
 {
     pthread_mutex_lock(&ps.lock);
+    while (ps.others_push && chunk == 0 && ps.version[0] == STEPS && !have_last() &&
+           !pthread_equal(pthread_self(), ps.first_tower))
+        pthread_cond_wait(&ps.pulled, &ps.lock);
     int64_t version = ps.ended ? -1 : ps.answer[chunk].version;
     pthread_mutex_unlock(&ps.lock);
     return version;
@@ -268,6 +302,7 @@ static void reset_servers(const struct net_table *table, float *params)
     ps.table = table;
     ps.worker = params;
     ps.in_lockstep = true;
+    ps.others_push = false;
     ps.n_pulls = ps.n_zero = ps.ends_in_pull = 0;
     ps.ends_at = -1;
     ps.ended = false;
@@ -488,8 +523,12 @@ static void see_step(void *ctx, const struct trainer_figures *f)
 {
 }
 
+/* Called by the first tower. */
 static int see_no_values(void *ctx, int64_t number, int is_last)
 {
+    pthread_mutex_lock(&ps.lock);
+    ps.first_tower = pthread_self();
+    pthread_mutex_unlock(&ps.lock);
     return 0;
 }
 
@@ -555,6 +594,30 @@ static void test_evaluation_reads_rows(void **state)
     assert_memory_equal(rows, ps.rows, sizeof rows);
     train_and_evaluate(1, false, true, 0);
     train_and_evaluate(2, true, false, 0);
+}
+
+/* The first tower evaluates, and so reads later versions of rows, while the second one has not
+ * begun the step. Both towers end with the same step. */
+static void test_evaluation_ends_no_single_tower(void **state)
+{
+    struct rig r;
+    struct seen seen = {{0}, {0}};
+    const struct trainer_observer observer = {.ctx = &seen,
+                                              .start = see_start,
+                                              .step = see_step,
+                                              .wants_values = see_no_values,
+                                              .evaluated = see_evaluated};
+    rig_make(&r, 2);
+    ps.in_lockstep = false;
+    ps.others_push = true;
+    r.cfg.own_pace = true;
+    r.cfg.observer = &observer;
+    r.cfg.eval_every = 1;
+    r.cfg.test = &r.data;
+    struct trainer_result result = train(&r);
+    assert_int_equal(result.global_step, STEPS);
+    assert_int_equal(result.local_steps, OTHERS_PUSH_AT + 2);
+    rig_free(&r);
 }
 
 /* The generation ends in each of the pulls, also in those of evaluations during and after
@@ -666,7 +729,8 @@ int main(void)
         return skip_program("the CPU backend was not built");
     return RUN_TESTS(test_steps_equal_plain_loops, test_towers_join_no_group,
                      test_updates_stay_on_servers, test_own_pace_pulls_rows,
-                     test_evaluation_reads_rows, test_end_of_generation_in_each_pull,
-                     test_inference_reads_from_reader, test_tables_without_rows_are_refused,
-                     test_end_of_generation, test_bad_gradients_are_skipped);
+                     test_evaluation_reads_rows, test_evaluation_ends_no_single_tower,
+                     test_end_of_generation_in_each_pull, test_inference_reads_from_reader,
+                     test_tables_without_rows_are_refused, test_end_of_generation,
+                     test_bad_gradients_are_skipped);
 }

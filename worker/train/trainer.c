@@ -171,6 +171,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     t->generation = start->generation;
     t->ps0 = start->ps0;
     t->skipping = 0;
+    t->judged_step = -1;
     t->last_step = t->invalid_from = INT64_MAX;
     t->parts.loaded_step = -1;
     t->result.member = start->place.member;

@@ -78,7 +78,7 @@ struct trainer {
     /* first layer with parameters, or on the host: no tower passes it before all have arrived */
     int lowest;
 
-    pthread_mutex_t lock; /* guards the six fields below */
+    pthread_mutex_t lock; /* guards the eight fields below */
     pthread_cond_t handed_out;
     int64_t newest_step; /* newest step that a tower has begun */
     /* last step that the towers run, if the generation has ended; otherwise INT64_MAX */
@@ -86,6 +86,8 @@ struct trainer {
     int64_t invalid_from; /* first step whose parameters did not arrive; otherwise INT64_MAX */
     int *arrived;         /* [n_layers] number of towers that have arrived in this step */
     int64_t *pushed;      /* [n_layers] number of steps whose gradients were pushed */
+    int64_t judged_step;  /* last step for which a tower has set is_over */
+    bool is_over;         /* the job already has all its updates before that step */
     struct step_share (*share)[2]; /* [n_towers][step & 1] data of each tower's step */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
     int64_t steps_before;          /* number of local steps in earlier generations */

@@ -133,13 +133,19 @@ done:
     return st;
 }
 
-/* Returns true if the job already has all its updates before step `step`. If own_pace is set, all
- * towers get the same result, because versions change only by this worker's own pushes, which begin
- * after all towers have passed this point. Each step advances every chunk that does not have all
- * updates yet, so training ends. */
+/* Returns true if the job already has all its updates before step `step`. The first tower decides
+ * for all of them: with own_pace, an evaluation by the first tower may read later versions of rows.
+ * Each step advances every chunk that does not have all updates yet, so training ends. */
 static bool job_done(struct trainer *t, int64_t step)
 {
-    return trainer_push_global_step(t, step) >= t->cfg.train_steps;
+    bool is_over = trainer_push_global_step(t, step) >= t->cfg.train_steps;
+    pthread_mutex_lock(&t->lock);
+    if (t->judged_step != step)
+        t->is_over = is_over;
+    t->judged_step = step;
+    is_over = t->is_over;
+    pthread_mutex_unlock(&t->lock);
+    return is_over;
 }
 
 /* Returns true if an evaluation is due before this step. Validation data are evaluated at each
