@@ -128,11 +128,19 @@ class Flags(unittest.TestCase):
 
     COMMANDS = ("status", "members", "servers", "who-is-late", "tables", "checkpoint",
                 "remove-worker", "drain", "stop", "add")
+    OF_EXPORT = {  # names that users may type for the flags of export
+        "--output=FILE": "out out_file outfile output_file output_path o file to export_file "
+                         "export_path",
+        "--since=STEP": "from base since_step since_id since_checkpoint step patch",
+        "without --since": "full",
+        "--checkpoint_dir=DIR": "checkpoints checkpoint_path ckpt ckpts dir folder model_dir "
+                                "save_dir saved checkpoint",
+        "--row_dtype=bf16": "dtype rows_dtype bf16"}
 
     def test_names_of_other_trainers_lead_to_flags(self):
         """Each row of the table names a flag of the worker, or explains that none is needed. No
         program guesses another flag with another meaning."""
-        rows = foreign("neighbours")
+        rows, of_export = foreign("neighbours"), " ".join(self.OF_EXPORT.values()).split()
         names = [name for name, _ in rows]
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(set(), set(names) & set().union(self.own["worker"], self.own["ps"]))
@@ -144,7 +152,7 @@ class Flags(unittest.TestCase):
             errors = self.refused(program, *("--%s=1" % name for name, _ in rows), "-h")
             self.assertIn("unknown flag -h; did you mean --help?", errors)
             for name, ours in rows:
-                if program == "weirctl" and name in self.COMMANDS:
+                if program == "weirctl" and name in (*self.COMMANDS, *of_export):
                     continue
                 line = re.search("unknown flag --%s[;:] (.*)" % name, errors).group(1)
                 if ours != "NULL":
@@ -153,6 +161,12 @@ class Flags(unittest.TestCase):
                 for wrong in ("models_dir", "drain", "serve", "min_workers"):
                     self.assertNotIn("--%s?" % wrong, line)
                 self.assertNotEqual(line, "--help lists all", name)
+
+    def test_names_for_flags_of_export_lead_to_them(self):
+        for ours, names in self.OF_EXPORT.items():
+            for name in names.split():
+                self.assertRegex(self.refused("weirctl", "--%s=x" % name, "export"),
+                                 "unknown flag --%s: .*%s" % (name, ours))
 
     def test_commands_typed_as_flags_refused(self):
         for command in self.COMMANDS:
