@@ -39,6 +39,8 @@ enum layer_kind {
     LAYER_EMBEDDING_BAG,
     LAYER_MULTIPLY, /* product of two or more inputs of the same shape */
     LAYER_SUM,      /* (C,H,W) -> (H*W), summed over the channels; (F) -> (1) */
+    /* (F,1,U) -> (1), the sum of the scalar products of all pairs of F vectors of U values */
+    LAYER_FACTORIZATION_MACHINE,
     LAYER_N_KINDS
 };
 

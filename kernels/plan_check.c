@@ -103,6 +103,9 @@ static enum status check_kind(const struct layer *l)
     else if (l->kind == LAYER_SUM && (l->out.n_dims != 1 || l->in.n_dims < 1 || l->in.dim[0] < 1 ||
                                       shape_elems(&l->out) * l->in.dim[0] != shape_elems(&l->in)))
         wrong = "a sum has one output for each cell, or one output for a flat input";
+    else if (l->kind == LAYER_FACTORIZATION_MACHINE &&
+             (l->in.n_dims != 3 || l->in.dim[1] != 1 || l->out.n_dims != 1 || l->out.dim[0] != 1))
+        wrong = "a factorization machine reads (F, 1, units) and has one output";
     else if (l->kind == LAYER_LEAKY_RELU && !(l->slope >= 0.0f && l->slope <= 1.0f))
         wrong = "its slope must be at least 0 and at most 1";
     if (wrong == NULL)

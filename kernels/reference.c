@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/reference_activation.h"
+#include "kernels/reference_factorization.h"
 #include "kernels/reference_join.h"
 #include "kernels/reference_loss.h"
 #include <math.h>
@@ -468,6 +469,9 @@ static void layer_forward(struct reference *r, int i, const double *x, double *y
     case LAYER_SUM:
         reference_join_forward(r, l, y);
         break;
+    case LAYER_FACTORIZATION_MACHINE:
+        reference_factorization_forward(l, r->n, x, y);
+        break;
     case LAYER_RELU:
         for (int64_t k = 0; k < r->n * elems; k++)
             y[k] = x[k] > 0 ? x[k] : 0;
@@ -523,6 +527,10 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
     case LAYER_MULTIPLY:
     case LAYER_SUM:
         reference_join_backward(r, l, dy);
+        return;
+    case LAYER_FACTORIZATION_MACHINE:
+        if (dx != NULL)
+            reference_factorization_backward(l, r->n, x, dy, dx);
         return;
     case LAYER_MAX_POOL:
     case LAYER_AVG_POOL:

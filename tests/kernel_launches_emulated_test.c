@@ -121,6 +121,13 @@ static void test_rows(void **state)
     REFUSED(gpu_channel_sum_forward(NULL, &sum, f, NULL));
     REFUSED(gpu_channel_sum_forward(NULL, &empty, f, g));
     REFUSED(gpu_channel_sum_backward(NULL, &sum, f, NULL));
+    struct gpu_factorization pairs = {1, 2, 1, f}, no_columns = {1, 0, 1, f},
+                             no_x = {1, 2, 1, NULL};
+    REFUSED(gpu_factorization_forward(NULL, &pairs, NULL));
+    REFUSED(gpu_factorization_forward(NULL, &no_columns, g));
+    REFUSED(gpu_factorization_forward(NULL, &no_x, g));
+    REFUSED(gpu_factorization_backward(NULL, &pairs, NULL, g));
+    REFUSED(gpu_factorization_backward(NULL, &pairs, f, NULL));
     REFUSED(gpu_dropout_apply(NULL, f, NULL, &drop));
     REFUSED(gpu_dropout_apply(NULL, f, g, &no_drop));
     REFUSED(gpu_norm_stats_hand_out(NULL, &s));

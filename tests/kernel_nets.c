@@ -436,6 +436,29 @@ static void build_products(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
+/* Factorization machines: over columns that another layer also reads, with more units than a warp
+ * of a GPU or a block of the CPU; over the image, which has no gradient; over one column. */
+static void build_factorization(struct reference *r)
+{
+    reference_conv(r, 5, 3, 1, -1);
+    int columns = reference_last(r);
+    reference_layer(r, LAYER_FACTORIZATION_MACHINE);
+    int pairs = reference_last(r);
+    reference_from(r, LAYER_INPUT_IMAGE);
+    reference_layer(r, LAYER_FACTORIZATION_MACHINE);
+    int fixed = reference_last(r);
+    reference_from(r, columns);
+    reference_conv(r, 1, 1, 1, -1);
+    reference_layer(r, LAYER_FACTORIZATION_MACHINE);
+    int none = reference_last(r);
+    reference_from(r, columns);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 6);
+    reference_join(r, LAYER_CONCAT, 4, (int[]){reference_last(r), none, fixed, pairs});
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
 /* No relu or max pool, whose choices rounding could change; layers large enough for rounding. */
 static void build_smooth(struct reference *r)
 {
@@ -500,5 +523,6 @@ const struct net bench_nets[] = {
     {"activations in a graph", 2, 7, 8, build_activation_graph},
     [BENCH_SQUARED] = {"squared error", 1, 7, 8, build_squared},
     {"products and sums", 2, 7, 9, build_products},
+    {"factorization machine", 3, 1, 70, build_factorization},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

@@ -114,6 +114,8 @@ void reference_layer(struct reference *r, enum layer_kind kind)
     }
     if (kind == LAYER_LEAKY_RELU)
         l.slope = 0.2f;
+    if (kind == LAYER_FACTORIZATION_MACHINE)
+        l.out = (struct shape){1, {1}};
     if (kind == LAYER_SUM)
         l.out = (struct shape){1, {shape_elems(&l.in) / l.in.dim[0]}};
     ok(reference_layer_add(r, &l));

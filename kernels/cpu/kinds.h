@@ -6,7 +6,7 @@
 
 extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropout, cpu_batch_norm,
     cpu_flatten, cpu_softmax_xent, cpu_sigmoid_xent, cpu_squared, cpu_add, cpu_concat,
-    cpu_layer_norm, cpu_embedding, cpu_activation, cpu_multiply, cpu_sum;
+    cpu_layer_norm, cpu_embedding, cpu_activation, cpu_multiply, cpu_sum, cpu_factorization;
 
 /* Returns the number of threads for Weir's own loops: one under ThreadSanitizer, which does not
  * recognise OpenMP's barriers. */

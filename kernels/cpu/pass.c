@@ -366,6 +366,7 @@ static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_LEAKY_RELU] = &cpu_activation,
     [LAYER_MULTIPLY] = &cpu_multiply,
     [LAYER_SUM] = &cpu_sum,
+    [LAYER_FACTORIZATION_MACHINE] = &cpu_factorization,
 };
 
 static enum status scratch_bind(struct cpu_pass *pass)

@@ -34,7 +34,7 @@ KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
         "mean_squared_error": "input one_hot", "layer_norm": "input epsilon",
         "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs",
-        "multiply": "inputs", "sum": "input"}
+        "multiply": "inputs", "sum": "input", "factorization_machine": "input"}
 MODELS = "../share/weir/models", "../../examples/models"  # paths from the worker's folder
 
 
@@ -377,6 +377,16 @@ def _sum(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
     return g.layer("Flatten", [value], l, axis=1), (math.prod(shape[1:]),)
 
 
+def _factorization_machine(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    """Adds nodes that multiply each column by the sum of the columns before it."""
+    column = g.constant(l.name + "/column", "INT64", (), [1])
+    axes = g.constant(l.name + "/axes", "INT64", (3,), [1, 2, 3])
+    before = g.node("CumSum", [value, column], l.name + "/before", exclusive=1)
+    pairs = g.node("Mul", [value, before], l.name + "/pairs")
+    pairs = g.node("ReduceSum", [pairs, axes], l.name + "/sum", keepdims=1)
+    return g.layer("Flatten", [pairs], l, axis=1), (1,)
+
+
 KINDS: dict[str, Callable[..., Any]] = {
     "conv2d": _conv2d, "max_pool": _pool, "avg_pool": _pool, "dense": _dense,
     "relu": _activation, "sigmoid": _activation, "tanh": _activation, "gelu": _gelu,
@@ -384,7 +394,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "dropout": lambda g, l, value, shape: (value, shape),  # does nothing after training
     "batch_norm": _batch_norm, "layer_norm": _layer_norm, "embedding": _embedding,
     "flatten": _flatten, "add": _several, "concat": _several,
-    "multiply": _several, "sum": _sum}
+    "multiply": _several, "sum": _sum, "factorization_machine": _factorization_machine}
 
 
 def _numbers(weights: Weights, key: str, channels: int, fallback: float) -> list[float]:

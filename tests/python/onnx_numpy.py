@@ -66,6 +66,7 @@ OPS = {
     "Flatten": lambda a, x: x.reshape(len(x), -1),
     "Sum": lambda a, *xs: sum(xs),
     "ReduceSum": lambda a, x, axes: x.sum(tuple(axes), keepdims=bool(a["keepdims"])),
+    "CumSum": lambda a, x, axis: x.cumsum(int(axis)) - x * a["exclusive"],
     "Concat": lambda a, *xs: numpy.concatenate(xs, a["axis"]),
     "Sub": lambda a, x, y: x - y, "Div": lambda a, x, y: x / y,
     "Cast": lambda a, x: x.astype("f4"),

@@ -49,7 +49,9 @@ EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
     {"type": "batch_norm"},
     {"type": "sigmoid"}, {"type": "multiply", "inputs": ["hidden", "sigmoid1", "hidden"]},
     {"type": "sum", "name": "total"}, {"type": "sum", "name": "cells", "input": "max_pool1"},
-    {"type": "concat", "inputs": ["hidden", "sigmoid1", "multiply1", "total", "cells"]},
+    {"type": "conv2d", "name": "columns", "input": "image", "filters": 5, "kernel": [9, 2]},
+    {"type": "factorization_machine", "name": "pairs"},
+    {"type": "concat", "inputs": ["hidden", "sigmoid1", "multiply1", "total", "cells", "pairs"]},
     {"type": "dense", "units": "classes"}, {"type": "mean_squared_error"}]}
 
 

@@ -406,6 +406,16 @@ static enum status build_sum(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
+static enum status build_factorization_machine(struct model_reader *r, struct layer *l)
+{
+    char shape[96];
+    l->out = (struct shape){1, {1}};
+    if (l->in.n_dims == 3 && l->in.dim[1] == 1)
+        return ST_OK;
+    return model_json_fail(r, NULL, "its input must have the shape (F, 1, units), but has %s",
+                           shape_text(&l->in, shape, sizeof shape));
+}
+
 #define COMMON "type name comment device after"
 #define ONE COMMON " input"
 static const struct layer_type layer_types[LAYER_N_KINDS] = {
@@ -435,6 +445,7 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_CONCAT] = {"concat", COMMON " inputs", build_concat},
     [LAYER_MULTIPLY] = {"multiply", COMMON " inputs", build_add},
     [LAYER_SUM] = {"sum", ONE, build_sum},
+    [LAYER_FACTORIZATION_MACHINE] = {"factorization_machine", ONE, build_factorization_machine},
 };
 
 enum layer_kind model_layers_kind(const char *type)
@@ -453,7 +464,7 @@ const char *model_type_name(enum layer_kind kind)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding embedding_bag flatten add concat multiply sum softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
+    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding embedding_bag flatten add concat multiply sum factorization_machine softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)

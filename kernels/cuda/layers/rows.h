@@ -70,6 +70,16 @@ int gpu_channel_sum_forward(struct CUstream_st *stream, const struct gpu_channel
 int gpu_channel_sum_backward(struct CUstream_st *stream, const struct gpu_channel_sum *s,
                              const float *dy, float *dx);
 
+/* factorization.cu: the sum of the scalar products of all pairs of a sample's columns. */
+struct gpu_factorization {
+    int64_t n, columns, units; /* number of samples, of columns, and of values of a column */
+    const float *x;            /* [n][columns][units] */
+};
+int gpu_factorization_forward(struct CUstream_st *stream, const struct gpu_factorization *f,
+                              float *y);
+int gpu_factorization_backward(struct CUstream_st *stream, const struct gpu_factorization *f,
+                               const float *dy, float *dx);
+
 #ifdef __cplusplus
 }
 #endif

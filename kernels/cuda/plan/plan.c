@@ -104,6 +104,7 @@ static const struct gpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_LEAKY_RELU] = &gpu_activation,
     [LAYER_MULTIPLY] = &gpu_join_multiply,
     [LAYER_SUM] = &gpu_channel_sum,
+    [LAYER_FACTORIZATION_MACHINE] = &gpu_factorization_machine,
 };
 
 /* Returns the number of values of parameter k of a layer. */

@@ -44,7 +44,7 @@ struct gpu_kind {
 };
 extern const struct gpu_kind gpu_conv, gpu_pool, gpu_dense, gpu_relu, gpu_dropout, gpu_batch_norm,
     gpu_flatten, gpu_loss, gpu_join_add, gpu_join_concat, gpu_layer_norm, gpu_embedding,
-    gpu_join_multiply, gpu_channel_sum, gpu_activation;
+    gpu_join_multiply, gpu_channel_sum, gpu_factorization_machine, gpu_activation;
 
 struct gpu_op {
     const struct gpu_kind *kind; /* NULL: another plan computes the layer */
