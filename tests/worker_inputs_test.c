@@ -333,6 +333,10 @@ static void refused_numbers_name_both(void **state)
         .sample = {3, {1, 1, 1}}, .classes = 1, .n_keys = 1, .keys = {{26, NULL}}};
     check_refused(HEAD(KEYS("k", ",\n\"columns\": [\"a\", \"b\"]")) ONE_BAG FLAT_TAIL, &array,
                   "line 3, input 'k': has 2 columns, but the data have 26");
+    static const struct model_data latin_1 = {
+        .sample = {3, {1, 1, 1}}, .classes = 1, .n_keys = 1, .keys = {{1, "na\xefve"}}};
+    check_refused(HEAD(KEYS("k", "")) ONE_BAG FLAT_TAIL, &latin_1,
+                  "the name of a column of keys in the data is not UTF-8");
     char many[4096] = "{\"inputs\": {";
     for (int i = 0; i < MODEL_MAX_KEY_INPUTS + 1; i++)
         snprintf(many + strlen(many), sizeof many - strlen(many), "%s\"k%d\": {\"type\": \"keys\"}",

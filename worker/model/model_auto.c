@@ -70,6 +70,22 @@ static bool set_columns(json_t *input, const struct model_data_keys *keys, int *
     return set_number(input, "columns", keys ? keys->n_columns : 1);
 }
 
+/* Refuses names of columns that JSON cannot contain. */
+static enum status check_names(const struct model_reader *r, const struct model_data *d)
+{
+    for (int i = 0; i < d->n_keys; i++) {
+        json_t *text = json_string(d->keys[i].columns ? d->keys[i].columns : "");
+        if (!text) {
+            LOG_E(
+                "model %s: the name of a column of keys in the data is not UTF-8; convert the file's first line to UTF-8",
+                r->label);
+            return ST_INVALID;
+        }
+        json_decref(text);
+    }
+    return ST_OK;
+}
+
 /* Sets what the inputs leave to the data. */
 static bool set_inputs(json_t *inputs, const struct model_data *d, int *changed)
 {
@@ -124,8 +140,10 @@ enum status model_auto_resolve(struct model_reader *r, json_t *root, char **text
 {
     int changed = 0, good = 1, by_data = has_word(root, "classes", "auto"), head = -1;
     const struct model_data *d = r->data ? r->data : &without_data;
-    enum status st = ST_NOMEM;
+    enum status st = check_names(r, d);
     *text = NULL;
+    if (st != ST_OK)
+        return st;
     good &= set_shape(root, "input", &d->sample, &changed);
     good &= set_inputs(json_object_get(root, "inputs"), d, &changed);
     if (by_data) {
@@ -134,6 +152,7 @@ enum status model_auto_resolve(struct model_reader *r, json_t *root, char **text
     }
     good &= set_units(root, &changed, &head);
     r->left = (struct model_auto){by_data && d->may_lack, by_data ? head : -1};
+    st = ST_NOMEM;
     if (good)
         st = changed ? write_text(r, root, text) : ST_OK;
     if (st == ST_NOMEM)
