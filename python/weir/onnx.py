@@ -159,6 +159,10 @@ def _dense_input(path: str, root: dict[str, Any]) -> str:
     if "inputs" not in root:
         return "image"
     inputs = root["inputs"]
+    for name, keys in inputs.items() if isinstance(inputs, dict) else ():
+        if isinstance(keys, dict) and keys.get("type") == "keys":
+            raise Unsupported("%s: input '%s' has keys of rows, which are on servers and not in "
+                              "the export; models with tables are not converted" % (path, name))
     if "input" in root or not isinstance(inputs, dict) or len(inputs) != 1:
         raise Invalid("%s: \"inputs\" must be an object with one input, without \"input\"" % path)
     (name, keys), = inputs.items()

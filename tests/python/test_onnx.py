@@ -280,6 +280,8 @@ class Errors(harness.Test):
                     ('{"type": "layer_norm", "epsilon": []}', '"epsilon" must be a number'))),
                 ('{"clases": 3, "layers": []}', 'unknown key "clases"'),
                 ('{"inputs": {}, "layers": []}', "an object with one input, without"),
+                ('{"inputs": {"x": {"type": "dense", "shape": [1, 1, 2]}, "k": {"type": "keys"}}, '
+                 '"layers": []}', "input 'k' has keys of rows, which are on servers"),
                 ('{"inputs": {"x": {"type": "dense", "shape": [1, 28, 28]}}, "layers": [{"type": '
                  '"relu", "input": "image"}, {"type": "mean_squared_error"}]}',
                  "layer 1 'relu1' (relu) reads a layer that does not exist"),
