@@ -119,8 +119,13 @@ static enum status write_header(struct safetensors_writer *w)
     put_header(w, &text);
     while (!text.failed && (text.n % 8 != 0 || text.n < w->header_bytes))
         json_put(&text, " ");
-    if (text.failed || text.n - sizeof(uint64_t) > SAFETENSORS_MAX_HEADER) {
-        LOG_E("%s: cannot write the header: out of memory, or too many tensors", w->file.path);
+    if (text.failed) {
+        LOG_E("%s: out of memory for the header", w->file.path);
+    } else if (text.n - sizeof(uint64_t) > SAFETENSORS_MAX_HEADER) {
+        LOG_E(
+            "%s: the header would have %zu bytes for %d tensors, but readers accept at most %d; use fewer tensors (tables with fewer buckets), or shorter names",
+            w->file.path, text.n - sizeof(uint64_t), w->content.n_tensors, SAFETENSORS_MAX_HEADER);
+        st = ST_UNSUPPORTED;
     } else {
         uint64_t length = htole64(text.n - sizeof length);
         memcpy(text.bytes, &length, sizeof length);

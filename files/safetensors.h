@@ -9,7 +9,8 @@
  * the file has.
  * Owns:    an open file owns its descriptor and table.
  * Threads: any thread may read an open file.
- * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
+ * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED (also: the header would be too long); logged
+ *          with the path and errno's text.
  *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): the file is bad;
  *          ST_IO, ST_NOMEM (also: no descriptors): reading failed now, but the file may be good.
  *          Not logged: `why` gets a sentence, and the caller logs it with the file's purpose. */

@@ -371,6 +371,25 @@ static void texts_that_are_not_utf8_are_refused(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void header_above_the_limit_is_refused(void **state)
+{
+    char path[64], *text = malloc(SAFETENSORS_MAX_HEADER + 1);
+    const char *const texts[][2] = {{"note", text}};
+    const struct safetensors_content content = {tensors, N_TENSORS, texts, 1};
+    assert_non_null(text);
+    memset(text, 'x', SAFETENSORS_MAX_HEADER);
+    text[SAFETENSORS_MAX_HEADER] = 0;
+    snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
+    assert_int_equal(CAPTURE(safetensors_write(path, &content, NULL)), ST_UNSUPPORTED);
+    assert_non_null(
+        strstr(capture_text, "bytes for 3 tensors, but readers accept at most 33554432"));
+    assert_int_not_equal(access(path, F_OK), 0);
+    text[SAFETENSORS_MAX_HEADER - 1024] = 0; /* room for the other texts of the header */
+    assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
+    unlink(path);
+    free(text);
+}
+
 static void damaged_byte_is_found(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES];
@@ -473,5 +492,6 @@ int main(int argc, char **argv)
                     fifo_receives_the_same_bytes, fifo_needs_all_tensors_in_memory,
                     texts_may_have_brackets, texts_of_all_characters_are_read_back,
                     texts_that_are_not_utf8_are_refused, damaged_byte_is_found,
-                    false_headers_are_refused, failures_name_the_file_and_leave_nothing);
+                    header_above_the_limit_is_refused, false_headers_are_refused,
+                    failures_name_the_file_and_leave_nothing);
 }
