@@ -113,6 +113,17 @@ static enum status print_table(const struct net_status *s, const struct parts *p
     return st;
 }
 
+/* Names the tables whose figure includes expired rows: the status does not count them, because it
+ * would have to look at every row. */
+static void print_expiry(const struct net_status *s)
+{
+    for (int i = 0; i < s->chunks->n_tables; i++)
+        if (s->chunks->tables[i].evict_after > 0)
+            printf("%s: ROWS also counts rows that have expired (evict_after=%" PRId64
+                   ") and are not freed yet\n",
+                   s->chunks->tables[i].name, s->chunks->tables[i].evict_after);
+}
+
 static json_t *part_json(const struct net_status_server *server, const struct net_status_table *v)
 {
     return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:f}", "server", server->server,
@@ -141,10 +152,11 @@ static enum status print_json(const struct net_status *s, const struct parts *p)
     bool ok = list != NULL;
     for (int i = 0; i < s->chunks->n_tables && ok; i++) {
         const struct net_table *t = &s->chunks->tables[i];
-        ok = json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:I, s:o}", "name", t->name,
-                                                   "dim", t->dim, "buckets", t->n_buckets,
-                                                   "max_rows", (json_int_t)t->max_rows, "servers",
-                                                   parts_json(s, p, i))) == 0;
+        ok = json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:I, s:I, s:o}", "name",
+                                                   t->name, "dim", t->dim, "buckets", t->n_buckets,
+                                                   "max_rows", (json_int_t)t->max_rows,
+                                                   "evict_after", (json_int_t)t->evict_after,
+                                                   "servers", parts_json(s, p, i))) == 0;
     }
     json_t *all = ok ? json_pack("{s:O}", "tables", list) : NULL;
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
@@ -167,6 +179,8 @@ enum status ctl_tables_show(const struct net_status *s, int64_t timeout_ms, bool
     }
     TRY(ask_all(s, &r, &p));
     st = is_json ? print_json(s, &p) : print_table(s, &p);
+    if (st == ST_OK && !is_json)
+        print_expiry(s);
 done:
     if (st != ST_OK)
         LOG_E("out of memory");

@@ -80,13 +80,14 @@ class WireTables(Client):
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
-    def open_two(self):
+    def open_two(self, **settings):
         """Starts two servers, which have one bucket each; returns them, the reply to the join, and
-        the streams to them."""
+        the streams to them. settings: of the table."""
         server_job = self.job(n_workers=1, n_ps=2)
         servers = [server_job.start_ps(k) for k in range(2)]
         job = self.pb_job()
         job.tables[0].buckets = 2
+        job.tables[0].MergeFrom(self.pb.Table(**settings))
         stubs = [self.connect(a) for a in server_job.ps_hosts]
         reply = self.join_as(stubs[0], job)
         self.join_as(stubs[1], job, generation=reply.generation, ps0=reply.ps0)
@@ -122,6 +123,18 @@ class WireTables(Client):
         for s in streams:
             s.cancel()
         self.kill(*servers)
+
+    def test_weirctl_names_tables_with_expired_rows(self):
+        for evict_after in 0, 5:
+            server_job, servers, _, streams = self.open_two(evict_after=evict_after)
+            shown = json.loads(server_job.ctl("tables", "--json"))["tables"]
+            self.assertEqual(shown[0]["evict_after"], evict_after)
+            lines = server_job.ctl("tables").splitlines()
+            self.assertEqual("ads: ROWS also counts rows that have expired (evict_after=5) and are "
+                             "not freed yet" in lines, evict_after == 5)
+            for s in streams:
+                s.cancel()
+            self.kill(*servers)
 
     def test_weirctl_does_not_wait_for_hanging_server(self):
         """The status does not wait for the rows of a server that hangs, whether ps 0 reports
