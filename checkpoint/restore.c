@@ -570,9 +570,14 @@ const struct checkpoint_manifest *checkpoint_restore_manifest(const struct check
     return r->m;
 }
 
-bool checkpoint_restore_is_in(const struct checkpoint_restore *r, const char *folder)
+void checkpoint_restore_note_home(struct checkpoint_restore *r, const char *folder)
 {
     struct stat its, other;
-    return stat(r->folder, &its) == 0 && stat(folder, &other) == 0 && its.st_dev == other.st_dev &&
-           its.st_ino == other.st_ino;
+    r->is_home = folder && stat(r->folder, &its) == 0 && stat(folder, &other) == 0 &&
+                 its.st_dev == other.st_dev && its.st_ino == other.st_ino;
+}
+
+bool checkpoint_restore_is_home(const struct checkpoint_restore *r)
+{
+    return r->is_home;
 }

@@ -74,8 +74,11 @@ bool checkpoint_restore_has_all_steps(const struct checkpoint_restore *r);
 void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 /* Returns the manifest. If the checkpoint was opened from parts, its files are only these parts. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
-/* Returns true if the checkpoint's manifest is in this folder. */
-bool checkpoint_restore_is_in(const struct checkpoint_restore *r, const char *folder);
+/* Records whether the checkpoint's manifest is in this folder, the job's own; NULL: the job has
+ * none. It reads the file system, which may hang; is_home does not. */
+void checkpoint_restore_note_home(struct checkpoint_restore *r, const char *folder);
+/* Returns true if note_home found the manifest in the job's own folder. */
+bool checkpoint_restore_is_home(const struct checkpoint_restore *r);
 /* Returns true if the file is in this folder. */
 bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
 /* Returns true if the n elements from `first` on, and their slots, can be read from the open

@@ -28,6 +28,7 @@ struct bucket_tensors {
 struct checkpoint_restore {
     struct checkpoint_manifest *m;
     char folder[PATH_MAX], name[PATH_MAX]; /* folder and name of the manifest, or of the part */
+    bool is_home;                          /* checkpoint_restore_note_home has found so */
     struct safetensors_file **files;       /* m->n_files */
     struct tensor *tensors;                /* ordered by slot, then by position */
     int n_tensors;

@@ -106,6 +106,7 @@ static enum status find_restore(struct node *s)
         return st;
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->restore);
     char name[MANIFEST_NAME_BYTES];
+    checkpoint_restore_note_home(s->restore, s->cfg.folder);
     checkpoint_manifest_name((struct checkpoint_id){m->generation, m->step}, name);
     snprintf(s->restored, sizeof s->restored, "%s%s", name,
              s->cfg.restore ? PLAN_RESTORE_MARK : "");

@@ -211,6 +211,7 @@ static void found_checkpoint_stays_until_it_is_planned(void **state)
     assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
     pthread_mutex_lock(&l.lock);
     struct checkpoint_restore *found = l.disk_found;
+    assert_true(checkpoint_restore_is_home(found));
     l.disk_found = NULL; /* coordinator_plan_publish does the same */
     pthread_mutex_unlock(&l.lock);
     checkpoint_restore_close(found);
@@ -411,6 +412,7 @@ static void failed_search_is_repeated(void **state)
         assert_int_equal(l.cfg.restore != NULL, i == 2);
     }
     assert_int_equal(checkpoint_restore_manifest(l.cfg.restore)->step, 5);
+    assert_true(checkpoint_restore_is_home(l.cfg.restore));
     checkpoint_restore_close(l.cfg.restore);
 }
 

@@ -111,6 +111,7 @@ void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_
     if (st != ST_OK)
         return;
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(found);
+    checkpoint_restore_note_home(found, d->folder);
     checkpoint_manifest_name((struct checkpoint_id){m->generation, m->step}, name);
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
     pthread_mutex_lock(&d->lock);
@@ -140,6 +141,7 @@ void coordinator_find_next(struct coordinator_disk *d, struct coordinator_disk_r
     if (m.st == ST_OK) {
         const struct checkpoint_manifest *at = checkpoint_restore_manifest(found);
         m.step = at->step;
+        checkpoint_restore_note_home(found, d->folder);
         checkpoint_manifest_name((struct checkpoint_id){at->generation, at->step}, file);
         snprintf(name, sizeof name, "%s%s", file, mark);
     }

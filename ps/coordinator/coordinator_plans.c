@@ -225,10 +225,7 @@ static struct checkpoint_lineage lineage_of(const struct coordinator_shell *l,
     if (next->source == PLAN_MEMORY)
         return base ? coordinator_plan_lineage(l, base->generation)
                     : (struct checkpoint_lineage){.n = 0};
-    bool is_here = next->source == PLAN_CHECKPOINT && from && l->cfg.folder &&
-                   (!strstr(next->restore, PLAN_RESTORE_MARK) ||
-                    checkpoint_restore_is_in(from, l->cfg.folder));
-    if (!is_here)
+    if (next->source != PLAN_CHECKPOINT || !from || !checkpoint_restore_is_home(from))
         return checkpoint_lineage_begin(next->generation);
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
     return checkpoint_lineage_resume(&m->lineage, next->generation,
