@@ -270,7 +270,7 @@ static enum status check_base(const struct checkpoint_restore *base,
     char differs[256];
     const char *fault =
         b->lineage.n == 0
-            ? "the newest checkpoint has no history: an older version of Weir, or a worker without servers, wrote it"
+            ? "the newest checkpoint has no history: an older version of Weir wrote it"
         : !checkpoint_lineage_has(&b->lineage, id_of(a), id_of(b))
             ? "training went back to an older checkpoint afterwards"
         : a->job.seed != b->job.seed ||

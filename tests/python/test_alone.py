@@ -98,6 +98,24 @@ class Alone(harness.Test):
         self.assertEqual(self.steps()[-1], STEPS)
         self.assertTrue(want)
 
+    def export(self, since, code):
+        """Exports what changed since a checkpoint; returns the output."""
+        found = self.start("weirctl", [
+            harness.program("weirctl"), "--checkpoint_dir=" + self.folder(), "--since=" + since,
+            "--output=" + self.path("patch"), "export"])
+        return found.wait_output(60, code)
+
+    def test_manifests_record_restores(self):
+        """weirctl export makes patches between checkpoints of one line of descent only."""
+        self.begin("--lr_schedule=constant", "--train_steps=20").wait(120)
+        self.begin("--lr_schedule=constant").wait(120)
+        self.assertIn("patch from 1.1-20 to 2.1-40: ", self.export("20", 0))
+        self.begin("--lr_schedule=constant", "--restore=" + ckpt_folder.path(
+            self.folder(), 20)).wait(120)
+        self.assertIn("patch from 1.1-20 to 3.1-40: ", self.export("20", 0))
+        self.assertIn("training went back to an older checkpoint afterwards", self.export(
+            "2.1-40", 3))
+
     def test_save_secs_writes_checkpoints(self):
         worker = self.begin("--save_secs=1", "--fault_push_delay_ms=60")
         worker.wait_line(r"checkpoint at step \d+: /", 60)

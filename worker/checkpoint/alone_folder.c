@@ -224,6 +224,21 @@ static enum status claim_folder(struct alone_folder *f)
     return st;
 }
 
+/* Returns the restores before the checkpoints of this process. r: the checkpoint from which it
+ * continues; NULL: none. One of another folder counts as the beginning of the job, because its ids
+ * mean nothing here. */
+static struct checkpoint_lineage lineage_of(const struct alone_folder *f,
+                                            struct checkpoint_restore *r)
+{
+    if (r)
+        checkpoint_restore_note_home(r, f->path);
+    if (!r || !checkpoint_restore_is_home(r))
+        return checkpoint_lineage_begin(f->generation);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
+    return checkpoint_lineage_resume(&m->lineage, f->generation,
+                                     (struct checkpoint_id){m->generation, m->step});
+}
+
 enum status alone_folder_open(const struct alone_folder_config *cfg, struct alone_folder *out)
 {
     struct alone_folder f = {.path = cfg->path, .lock_fd = -1};
@@ -244,6 +259,7 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
                         &found));
     if (found != before)
         TRY(restore_updates(&f, cfg, found));
+    f.lineage = lineage_of(&f, found);
     if (f.lock_fd < 0)
         TRY(replace_lock(&f));
     const struct checkpoint_sweep sweep = {.owner = &f.lease};

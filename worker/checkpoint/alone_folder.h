@@ -38,11 +38,12 @@ struct alone_folder {
     const char *path; /* borrowed */
     int lock_fd;      /* -1: none */
     struct checkpoint_lease lease;
-    char id[FOLDER_ID_BYTES];    /* id of the folder; empty: it could not be created */
-    char name[ALONE_NAME_BYTES]; /* name of this process in the lease and in files */
-    uint64_t generation;         /* generation of the files that this process writes */
-    int64_t step;                /* step from which training continues; 0: training begins */
-    uint64_t position;           /* position of the step's first sample */
+    char id[FOLDER_ID_BYTES];          /* id of the folder; empty: it could not be created */
+    char name[ALONE_NAME_BYTES];       /* name of this process in the lease and in files */
+    uint64_t generation;               /* generation of the files that this process writes */
+    struct checkpoint_lineage lineage; /* restores before these files */
+    int64_t step;                      /* step from which training continues; 0: training begins */
+    uint64_t position;                 /* position of the step's first sample */
     /* rounding of the steps before `step`; empty: there are no such steps */
     struct net_rounding rounding;
 };

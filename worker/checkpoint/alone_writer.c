@@ -78,7 +78,8 @@ static enum status write_manifest(const struct alone_writer *s,
                                           .files = file,
                                           .shard = s->shard,
                                           .trained_on = (char *)(uintptr_t)s->cfg.folder.trained_on,
-                                          .progress = f->progress};
+                                          .progress = f->progress,
+                                          .lineage = s->folder.lineage};
     const struct checkpoint_folder_check here = {.here = NULL};
     enum status st = checkpoint_folder_check_files(f->folder, &m, &here, why);
     if (st != ST_OK)
