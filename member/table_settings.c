@@ -328,18 +328,18 @@ enum status table_settings_add(const struct table_wish *wishes, int n, const str
 {
     enum status st = ST_OK;
     struct net_table *tables = calloc((size_t)n, sizeof *tables);
+    const char *problem = job_check_tables(job, n);
     TRY(tables ? ST_OK : ST_NOMEM);
+    if (problem) {
+        LOG_E("%s", problem);
+        TRY(ST_UNSUPPORTED);
+    }
     for (int i = 0; i < n; i++) {
         const struct table_wish *w = &wishes[i];
         tables[i] = (struct net_table){.name = w->name, .dim = w->dim, .max_rows = w->max_rows};
         TRY(table_settings_make(w->settings, job, find_running(running, w->name), &tables[i]));
     }
     TRY(tables_add(chunks, tables, n));
-    const char *problem = job_check_tables(job, chunks);
-    if (problem) {
-        LOG_E("%s", problem);
-        st = ST_UNSUPPORTED;
-    }
 done:
     free(tables);
     if (st == ST_NOMEM)

@@ -94,10 +94,10 @@ static void settings_that_need_whole_models_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct net_job job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .batch = 64};
         optim_defaults(OPTIM_SGD, &job.optim);
-        assert_null(job_check_tables(&job, tables));
+        assert_null(job_check_tables(&job, tables->n_tables));
         cases[i].set(&job);
-        assert_null(job_check_tables(&job, dense));
-        const char *why = job_check_tables(&job, tables);
+        assert_null(job_check_tables(&job, dense->n_tables));
+        const char *why = job_check_tables(&job, tables->n_tables);
         if (!cases[i].why)
             assert_null(why);
         else

@@ -3,9 +3,9 @@
  * rounding error of a whole model. */
 #include "net/wire/job_tables.h"
 
-const char *job_check_tables(const struct net_job *job, const struct chunks *chunks)
+const char *job_check_tables(const struct net_job *job, int n_tables)
 {
-    if (chunks->n_tables == 0)
+    if (n_tables == 0)
         return NULL;
     if (job->local_steps > 1)
         return "tables cannot be combined with local_steps or own_local_steps, whose contributions are changes of a whole model; remove the setting";

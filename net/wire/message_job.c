@@ -296,7 +296,7 @@ enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, str
     if (plain.fragments > 1 && plain.fragments > made->n_chunks)
         TRY(message_invalid(why, "the model has fewer chunks than fragments"));
     TRY(message_tables_read(from, plain.optim.total_steps, made, why));
-    wrong = job_check_tables(&plain, made);
+    wrong = job_check_tables(&plain, made->n_tables);
     TRY(wrong ? message_invalid(why, wrong) : ST_OK);
     *job = plain;
     *chunks = made;
