@@ -1,4 +1,5 @@
-"""Measures the cost of checkpoints: 1 ps and workers train the deep MNIST CNN with Adam.
+"""Measures the cost of checkpoints: 1 ps and workers train a network with Adam, by default the deep
+MNIST CNN. A model file with tables, and data for it, measure the checkpoints of rows.
 
   without   no --checkpoint_dir
   with      a checkpoint every `--every` steps; rounds of `with` and `without` alternate
@@ -28,7 +29,7 @@ def run(args, folder, every):
     argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0", *save]]
     for i in range(args.workers):
         argvs.append([os.path.join(args.bin, "worker"), *hosts, "--task_index=%d" % i,
-                      "--model=deep_mnist", "--optimizer=adam", "--learning_rate=0.001",
+                      "--model=" + args.model, "--optimizer=adam", "--learning_rate=0.001",
                       "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                       "--data_dir=" + args.data_dir, "--batch_size=%d" % args.batch_size,
                       "--train_steps=%d" % args.steps, "--intra_op_threads=1",
@@ -69,6 +70,7 @@ def parse():
     p.add_argument("--folder", default="/var/tmp", help="folder on the disk that is measured")
     p.add_argument("--no_within", action="store_true")
     p.add_argument("--only_within", action="store_true")
+    p.add_argument("--model", default="deep_mnist", help="name or file, as the worker's flag")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
     p.add_argument("--json", metavar="FILE", help="also write the figures here")
