@@ -8,6 +8,7 @@
 #include "worker/data/dataset_same.h"
 #include "worker/data/dataset_standard.h"
 #include "worker/data/dataset_targets.h"
+#include "worker/input_keys.h"
 #include "worker/input_range.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +32,10 @@ static enum status check_flags(const struct worker *w)
         {"label_column", "CSV files", r->label_column != NULL, DATASET_USES_COLUMN},
         {"target_columns", "CSV files", r->target_columns != NULL, DATASET_USES_COLUMN},
         {"ignore_columns", "CSV files", r->ignore_columns != NULL, DATASET_USES_COLUMN},
+        {"key_columns", "CSV files", w->opt.typed.key_columns != NULL, DATASET_USES_COLUMN},
+        {"key_separator", "CSV files", w->opt.typed.key_separator != NULL, DATASET_USES_COLUMN},
+        {"input_names", "npz and safetensors files", w->opt.typed.input_names != NULL,
+         DATASET_USES_IMAGES_NAME},
         {"csv_header", "CSV files", r->csv_header != DATA_CSV_HEADER_AUTO, DATASET_USES_COLUMN},
         {"data_layout=nhwc", "arrays of more than three extents", r->nhwc, DATASET_USES_LAYOUT},
     };
@@ -160,6 +165,8 @@ enum status input_read_file(struct worker *w)
     o->test.ignored_names = w->trained_on.ignored_names;
     o->test.csv_roles = w->trained_on.csv_roles;
     o->test.are_targets = w->trained_on.labels == JOB_LABELS_TARGETS;
+    if (!o->test.key_separator)
+        o->test.key_separator = w->trained_on.key_separator;
     if (w->trained_on.sample.n_dims > 0)
         o->test.features = shape_elems(&w->trained_on.sample);
 done:
@@ -234,7 +241,9 @@ static void warn_same_samples(const struct worker *w)
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
+    TRY(input_keys_set(w));
     TRY(open_train(w));
+    input_keys_follow(w);
     /* samples of other classes may be on other workers if --data_shard=own is set */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));
@@ -257,6 +266,7 @@ enum status input_open(struct worker *w)
     TRY(dataset_targets_alike(w->train, w->validation));
     TRY(check_columns(w));
     TRY(check_sets(w));
+    TRY(input_keys_check(w));
     warn_same_samples(w);
     if (!w->train)
         TRY(check_layout(w));

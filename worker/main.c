@@ -448,6 +448,7 @@ static enum status clean_up(struct worker *w, enum status result)
     placement_destroy(w->placement);
     model_destroy(w->model);
     model_inputs_free(&w->inputs);
+    free(w->array_names);
     if (!w->values)
         free(w->params);
     segment_unref(w->values);

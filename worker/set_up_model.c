@@ -1,5 +1,6 @@
 /* worker/set_up_model.c - finds and reads the model, and cuts its parameters into chunks. See
  * worker.h. */
+#include "worker/input_keys.h"
 #include "worker/weights/weights_source.h"
 #include "worker/worker.h"
 #include <string.h>
@@ -58,16 +59,6 @@ struct weights_request set_up_weights(const struct worker *w)
     return q;
 }
 
-static enum status refuse_tables(const struct model *m)
-{
-    if (m->n_tables == 0)
-        return ST_OK;
-    LOG_E(
-        "model '%s': layer '%s' is an embedding_bag, which the worker cannot train yet; train tables with a program of libweir or Python",
-        m->name, m->layers[m->tables[0].layer].name);
-    return ST_UNSUPPORTED;
-}
-
 static enum status parse_model(struct worker *w, const struct model_data *data)
 {
     enum status st = ST_OK;
@@ -77,7 +68,6 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
                               o->join ? "of the job" : set_up_weights(w).path, (int)o->hidden_units,
                               data, &w->model)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
-    TRY(refuse_tables(w->model));
     TRY(smooth_labels(w));
     TRY(set_up_tables_check(w));
     TRY(freeze_params(w));
@@ -152,6 +142,7 @@ enum status set_up_model_read(struct worker *w)
         data.classes = w->train->classes;
     if (w->validation && w->validation->classes > data.classes)
         data.classes = w->validation->classes;
+    input_keys_describe(d, &data);
     TRY(parse_model(w, &data));
     TRY(add_classes(w, &data));
 done:

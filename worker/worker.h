@@ -35,6 +35,8 @@ struct worker {
     const struct backend *cpu;
     struct tower_plan towers;
     struct model_inputs inputs; /* inputs of the model, known before the data are read */
+    struct dataset_key_source keys[MODEL_MAX_KEY_INPUTS]; /* see input_keys.h */
+    char *array_names;                                    /* names in --input_names */
     struct model *model;
     struct placement *placement;
     struct batch_split *split;

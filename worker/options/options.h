@@ -29,6 +29,7 @@ struct options_typed {
     int sync_replicas;  /* -1: not given */
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name;
     const char *label_column, *target_columns, *ignore_columns;
+    const char *key_columns, *key_separator, *input_names;
     int csv_header;  /* enum data_csv_header */
     int data_layout; /* 0: nchw */
     const char *mean, *std, *augment, *gpu_tuning;

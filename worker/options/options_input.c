@@ -5,6 +5,7 @@
 #include "worker/data/data_csv.h"
 #include "worker/options/options_impl.h"
 #include "worker/results/predictions.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -20,6 +21,13 @@ enum status options_check_shard(const struct options *o)
     LOG_E("%s: each worker of this job has data of its own; set --data_dir (or --train_data)",
           o->join ? "--join" : "--data_shard=own");
     return ST_INVALID;
+}
+
+/* Returns true if the text is a character that may be between the keys of a cell. */
+static bool is_separator(const char *text)
+{
+    return strlen(text) == 1 && *text >= ' ' && *text <= '~' && *text != '"' &&
+           !isalnum((unsigned char)*text);
 }
 
 enum status options_check_data(struct options *o)
@@ -44,6 +52,9 @@ enum status options_check_data(struct options *o)
                 " is for --predict; name the column by its name or its number";
     else if (o->typed.label_column && o->typed.target_columns)
         wrong = "--label_column and --target_columns exclude each other; set one of them";
+    else if (o->typed.key_separator && !is_separator(o->typed.key_separator))
+        wrong =
+            "--key_separator must be one ASCII character, such as '|', but not a quote, a digit or a letter";
     if (wrong)
         return options_refuse(wrong);
     o->train = (struct dataset_request){.dir = o->data_dir,
@@ -56,6 +67,8 @@ enum status options_check_data(struct options *o)
                                         .target_columns = o->typed.target_columns,
                                         .ignore_columns = o->typed.ignore_columns,
                                         .csv_header = o->typed.csv_header,
+                                        .key_separator =
+                                            o->typed.key_separator ? *o->typed.key_separator : 0,
                                         .describe = 1,
                                         .warn = 1,
                                         .progress = o->progress,
