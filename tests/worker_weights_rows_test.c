@@ -359,7 +359,7 @@ static void other_files_are_refused(void **state)
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
     assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
     assert_refused(chunks, ST_UNSUPPORTED,
-                   "the file has no rows of table 'factors'; name a checkpoint of the servers");
+                   "the rows of table 'factors' are read only from a checkpoint of the servers");
     write_checkpoint(1);
     assert_refused(other, ST_MISMATCH,
                    "is of another model: it has 'factors', 'wide', but no table 'names'");

@@ -222,7 +222,7 @@ enum status weights_rows_read(const struct weights_request *q, const struct weig
     const struct chunks *c = q->chunks;
     if (!x.checkpoint) {
         LOG_E(
-            "--%s=%s: the file has no rows of table '%s'; name a checkpoint of the servers: its weir-E.G-STEP.json or its folder",
+            "--%s=%s: the rows of table '%s' are read only from a checkpoint of the servers: name its weir-E.G-STEP.json or its folder",
             q->flag, q->path, c->tables[0].name);
         return ST_UNSUPPORTED;
     }
