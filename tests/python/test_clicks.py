@@ -78,11 +78,25 @@ class Clicks(harness.Test):
         later = self.make("later", "--train=1", "--test=1")
         self.assertEqual(self.read(later, "train")[0][0], keys[0])
 
+    def test_csv_files_have_the_same_samples(self):
+        """The texts of keys stand for the keys, one to one; a worker's guess finds them."""
+        keys, dense, labels = self.read(self.make("arrays", "--train=300", "--test=7"), "test")
+        with open(os.path.join(self.make("table", "--format=csv", "--train=300", "--test=7"),
+                               "test.csv"), encoding="ascii") as f:
+            head, *lines = [line.rstrip("\n").split(",") for line in f]
+        self.assertEqual(head, ["label", *("d%d" % i for i in range(1, DENSE + 1)),
+                                *("c%d" % i for i in range(1, KEYS + 1))])
+        self.assertEqual([int(line[0]) for line in lines], labels)
+        numbers = [tuple(array.array("f", map(float, line[1:DENSE + 1]))) for line in lines]
+        self.assertEqual(numbers, dense)
+        texts = [line[DENSE + 1:] for line in lines]
+        self.assertEqual(texts, [["x%016x" % (k % 2**64) for k in row] for row in keys])
+
     def test_flags_that_do_not_fit_are_refused(self):
-        for flags in (["--format=csv"], ["--made=3x4x4"], ["--by_class"]):
+        for flags in (["--format=npz"], ["--made=3x4x4"], ["--by_class"]):
             done = harness.run([harness.source("scripts/make_data"), "--clicks", "--out=/nowhere",
                                 *flags])
-            self.assertIn("--clicks has the format safetensors", done.stdout)
+            self.assertIn("--clicks has the format safetensors or csv", done.stdout)
             self.assertEqual(done.returncode, 2)
 
 
