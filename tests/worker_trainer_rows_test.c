@@ -4,6 +4,7 @@
  * if it is the present one or the one before it, otherwise with the present one. The result is
  * compared with loops in double, and is the same after evaluations, and after the end of a
  * generation. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "kernels/tuning.h"
 #include "member/dataset_order.h"
@@ -56,6 +57,7 @@ static struct {
         uint64_t keys[MOST];
         float rows[MOST * UNITS];
     } answer[1 + BUCKETS];
+    int64_t pull_ns;     /* time until a pull is answered */
     int n_pulls, n_zero; /* n_zero: contributions of weight 0 */
     int64_t ends_at;     /* wait for this step's bucket ends the generation once; -1: none */
     int ends_in_pull;    /* number of the pull that ends the generation once; 0: none */
@@ -136,7 +138,10 @@ static enum status fake_pull(void *ctx, int chunk, int64_t step)
 static enum status fake_pull_rows(void *ctx, int chunk, int64_t step, const uint64_t *reads,
                                   size_t n)
 {
+    int64_t begin_ns = clock_now_ns();
     pthread_mutex_lock(&ps.lock);
+    while (clock_now_ns() - begin_ns < ps.pull_ns)
+        ;
     ps.ended |= ++ps.n_pulls == ps.ends_in_pull;
     enum status st = ps.ended ? ST_REBASED : ST_OK;
     if (ps.others_push && ps.version[0] == STEPS)
@@ -303,6 +308,7 @@ static void reset_servers(const struct net_table *table, float *params)
     ps.worker = params;
     ps.in_lockstep = true;
     ps.others_push = false;
+    ps.pull_ns = 0;
     ps.n_pulls = ps.n_zero = ps.ends_in_pull = 0;
     ps.ends_at = -1;
     ps.ended = false;
@@ -485,34 +491,12 @@ static void test_updates_stay_on_servers(void **state)
     rig_free(&r);
 }
 
-/* async and ssp pull the rows of each step. */
-static void test_own_pace_pulls_rows(void **state)
-{
-    struct rig r;
-    rig_make(&r, 2);
-    r.cfg.own_pace = true;
-    ps.in_lockstep = false;
-    train(&r);
-    check_result(&r, -1);
-    assert_true(ps.n_pulls >= STEPS);
-    rig_free(&r);
-}
-
-/* Compares the loss of all items with that of the parameters and rows after `step` steps. */
-static void check_loss(const struct rig *r, int64_t step, double loss)
-{
-    struct exact e;
-    double exact_loss = 0;
-    exact_train(&e, r, -1, step);
-    for (int i = 0; i < ITEMS; i++)
-        exact_loss += exact_item(&e, r, i, 1, NULL) / ITEMS;
-    assert_true(fabs(exact_loss - loss) < 1e-5);
-}
-
-/* Evaluations of a run: their number at each step, and the last loss. */
+/* Evaluations of a run: their number at each step, and the last loss. wait_ns: time that the steps
+ * waited. */
 struct seen {
     int n[STEPS + 1];
     double loss[STEPS + 1];
+    int64_t wait_ns;
 };
 
 static void see_start(void *ctx, const struct net_start *start)
@@ -521,6 +505,7 @@ static void see_start(void *ctx, const struct net_start *start)
 
 static void see_step(void *ctx, const struct trainer_figures *f)
 {
+    ((struct seen *)ctx)->wait_ns = f->wait_ns;
 }
 
 /* Called by the first tower. */
@@ -539,12 +524,42 @@ static void see_evaluated(void *ctx, int64_t step, const char *what, double accu
     s->loss[step] = loss;
 }
 
+/* async and ssp pull the rows of each step, and wait for them. */
+static void test_own_pace_pulls_rows(void **state)
+{
+    struct rig r;
+    struct seen seen = {.wait_ns = 0};
+    const struct trainer_observer observer = {
+        .ctx = &seen, .start = see_start, .step = see_step, .wants_values = see_no_values};
+    rig_make(&r, 2);
+    r.cfg.observer = &observer;
+    ps.pull_ns = 1000000;
+    r.cfg.own_pace = true;
+    ps.in_lockstep = false;
+    train(&r);
+    check_result(&r, -1);
+    assert_true(ps.n_pulls >= STEPS);
+    assert_true(seen.wait_ns >= ps.n_pulls * ps.pull_ns);
+    rig_free(&r);
+}
+
+/* Compares the loss of all items with that of the parameters and rows after `step` steps. */
+static void check_loss(const struct rig *r, int64_t step, double loss)
+{
+    struct exact e;
+    double exact_loss = 0;
+    exact_train(&e, r, -1, step);
+    for (int i = 0; i < ITEMS; i++)
+        exact_loss += exact_item(&e, r, i, 1, NULL) / ITEMS;
+    assert_true(fabs(exact_loss - loss) < 1e-5);
+}
+
 /* Trains with an evaluation before each step but the first, and after the last one. validates: the
  * evaluations use validation data. Returns the number of pulls. */
 static int train_and_evaluate(int n_towers, bool own_pace, bool validates, int ends_in_pull)
 {
     struct rig r;
-    struct seen seen = {{0}, {0}};
+    struct seen seen = {.wait_ns = 0};
     const struct trainer_observer observer = {.ctx = &seen,
                                               .start = see_start,
                                               .step = see_step,
@@ -601,7 +616,7 @@ static void test_evaluation_reads_rows(void **state)
 static void test_evaluation_ends_no_single_tower(void **state)
 {
     struct rig r;
-    struct seen seen = {{0}, {0}};
+    struct seen seen = {.wait_ns = 0};
     const struct trainer_observer observer = {.ctx = &seen,
                                               .start = see_start,
                                               .step = see_step,

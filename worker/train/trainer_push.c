@@ -200,7 +200,7 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
     if (!*was_last)
         return ST_OK;
     const struct layer *l = &t->cfg.model->layers[layer];
-    int64_t begin = l->n_params > 0 ? trace_begin() : 0;
+    int64_t begin = l->n_params > 0 || trainer_rows_has(&t->rows, layer) ? trace_begin() : 0;
     enum status st = push_layer(t, layer, step);
     trace_end(begin, TRACE_PUSH, "hand out", l->name, layer, step);
     pthread_mutex_lock(&t->lock);

@@ -54,8 +54,11 @@ static enum status meet(struct trainer *t, int layer, int64_t step)
     pthread_mutex_unlock(&t->lock);
     if (!is_last)
         return trainer_state_is_stopped(t) ? ST_CANCELLED : ST_OK;
+    int64_t begin = trace_begin(), waits_since_ns = clock_now_ns();
     enum status st = table_step_read(r->tables[layer], step);
     st = trainer_state_note_rebased(t, st, step);
+    trace_end(begin, TRACE_WAIT, "rows of", t->cfg.model->layers[layer].name, layer, step);
+    t->wait_ns += clock_now_ns() - waits_since_ns; /* the other towers wait for this one */
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&t->lock);
@@ -81,14 +84,14 @@ enum status trainer_rows_load(struct trainer *t, struct tower *w, int layer, int
     const struct layer *l = &t->cfg.model->layers[layer];
     const struct crew crew = crew_of(t, w);
     const float *out;
-    int64_t begin = trace_begin();
     table_step_set(s, w->index, &w->now.keys.bags[l->keys]);
     TRY(meet(t, layer, step));
     if (trainer_state_may_skip(t, step))
         return ST_OK;
+    int64_t begin = trace_begin();
     TRY(table_step_output(s, w->index, &crew, &out));
     split_tower_set_host_output(w->stages, layer, out);
-    trace_end(begin, TRACE_COMPUTE, "rows of", l->name, layer, step);
+    trace_end(begin, TRACE_COMPUTE, "bags of", l->name, layer, step);
 done:
     return st;
 }
