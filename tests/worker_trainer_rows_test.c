@@ -62,6 +62,7 @@ static struct {
     int64_t ends_at;     /* wait for this step's bucket ends the generation once; -1: none */
     int ends_in_pull;    /* number of the pull that ends the generation once; 0: none */
     bool ended;
+    bool loses_all; /* true: the next generation begins at step 0 */
     /* true: after the contributions of step OTHERS_PUSH_AT, other workers make all later ones */
     bool others_push;
     pthread_t first_tower; /* set in step 0 */
@@ -178,6 +179,16 @@ static enum status fake_wait(void *ctx, int first, int n, int64_t step, int64_t 
     return st;
 }
 
+static void first_values(void)
+{
+    memset(ps.version, 0, sizeof ps.version);
+    memset(ps.answer, 0, sizeof ps.answer);
+    for (int i = 0; i < WEIGHTS; i++)
+        ps.params[i] = rng_uniform(8, (uint64_t)i) - 0.5f;
+    for (int i = 0; i < KEYS * UNITS; i++)
+        ps.rows[i / UNITS][i % UNITS] = rng_uniform(9, (uint64_t)i) - 0.5f;
+}
+
 /* Begins a generation at the lowest version of a chunk. Rows and parameters of later versions are
  * those of this step, because the step's contributions are still complete or absent. */
 static enum status fake_start(void *ctx, struct net_start *out)
@@ -188,6 +199,8 @@ static enum status fake_start(void *ctx, struct net_start *out)
         ps.answer[c].version = ps.version[0];
         ps.answer[c].n = 0;
     }
+    if (ps.loses_all)
+        first_values();
     ps.ended = false;
     ps.ends_at = -1;
     *out = (struct net_start){.step = ps.version[0], .generation = 2, .place = {.n_members = 1}};
@@ -311,13 +324,9 @@ static void reset_servers(const struct net_table *table, float *params)
     ps.pull_ns = 0;
     ps.n_pulls = ps.n_zero = ps.ends_in_pull = 0;
     ps.ends_at = -1;
-    ps.ended = false;
-    memset(ps.version, 0, sizeof ps.version);
-    memset(ps.answer, 0, sizeof ps.answer);
-    for (int i = 0; i < WEIGHTS; i++)
-        params[i] = ps.params[i] = rng_uniform(8, (uint64_t)i) - 0.5f;
-    for (int i = 0; i < KEYS * UNITS; i++)
-        ps.rows[i / UNITS][i % UNITS] = rng_uniform(9, (uint64_t)i) - 0.5f;
+    ps.ended = ps.loses_all = false;
+    first_values();
+    memcpy(params, ps.params, sizeof ps.params);
 }
 
 static void rig_make(struct rig *r, int n_towers)
@@ -646,6 +655,28 @@ static void test_end_of_generation_in_each_pull(void **state)
     }
 }
 
+/* The servers have lost all steps when the worker evaluates the last one. The worker trains again,
+ * and shows its progress. */
+static void test_lost_steps_are_redone_after_the_end(void **state)
+{
+    struct rig r;
+    struct trainer *t;
+    struct trainer_result result;
+    double accuracy, loss, auc;
+    rig_make(&r, 2);
+    r.cfg.test = &r.data;
+    assert_int_equal(trainer_create(&r.cfg, &t), ST_OK);
+    assert_int_equal(trainer_run(t, &r.start, &result), ST_OK);
+    ps.ends_in_pull = ps.n_pulls + 1;
+    ps.loses_all = true;
+    assert_int_equal(CAPTURE(trainer_evaluate(t, &accuracy, &loss, &auc)), ST_OK);
+    assert_non_null(strstr(capture_text, "training step 9 done"));
+    check_loss(&r, STEPS, loss);
+    check_result(&r, -1);
+    trainer_destroy(t);
+    rig_free(&r);
+}
+
 /* Reads rows of a file in which the row of key 0 is missing. ctx: number of calls. */
 static enum status read_rows(void *ctx, int table, const uint64_t *keys, size_t n, float *rows)
 {
@@ -745,7 +776,7 @@ int main(void)
     return RUN_TESTS(test_steps_equal_plain_loops, test_towers_join_no_group,
                      test_updates_stay_on_servers, test_own_pace_pulls_rows,
                      test_evaluation_reads_rows, test_evaluation_ends_no_single_tower,
-                     test_end_of_generation_in_each_pull, test_inference_reads_from_reader,
-                     test_tables_without_rows_are_refused, test_end_of_generation,
-                     test_bad_gradients_are_skipped);
+                     test_end_of_generation_in_each_pull, test_lost_steps_are_redone_after_the_end,
+                     test_inference_reads_from_reader, test_tables_without_rows_are_refused,
+                     test_end_of_generation, test_bad_gradients_are_skipped);
 }

@@ -251,10 +251,21 @@ static int64_t warm_up_images(const struct trainer_config *cfg)
     return 0;
 }
 
-static enum status show_progress(struct trainer *t, const struct progress_config *cfg)
+/* Shows the progress from t->first_step on. */
+static enum status show_progress(struct trainer *t)
 {
     struct progress *p = NULL;
-    enum status st = progress_create(cfg, &p);
+    struct progress_config cfg = {.style = t->cfg.progress,
+                                  .task_index = t->result.member,
+                                  .is_part = t->generation > 0 && !t->cfg.own_pace,
+                                  .first_step = t->first_step,
+                                  .train_steps = t->cfg.train_steps,
+                                  .log_every = t->cfg.log_every,
+                                  .warm_up_images = warm_up_images(&t->cfg),
+                                  .batch = t->cfg.batch,
+                                  .unit = dataset_unit(t->cfg.train),
+                                  .figures = t->cfg.figures};
+    enum status st = progress_create(&cfg, &p);
     pthread_mutex_lock(&t->progress_lock);
     t->progress = p;
     pthread_mutex_unlock(&t->progress_lock);
@@ -320,10 +331,12 @@ enum status trainer_run_again(struct trainer *t)
     enum status st = ST_OK;
     int again;
     TRY(begin_again(t, &again));
+    TRY(show_progress(t));
     TRY(again ? run_generations(t) : ST_OK);
     note_last_step(t);
     st = t->result.left ? ST_CANCELLED : ST_OK;
 done:
+    hide_progress(t);
     return st;
 }
 
@@ -336,17 +349,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
     TRY(trainer_ahead_start(t, start));
-    struct progress_config pc = {.style = t->cfg.progress,
-                                 .task_index = start->place.member,
-                                 .is_part = start->generation > 0 && !t->cfg.own_pace,
-                                 .first_step = start->step,
-                                 .train_steps = t->cfg.train_steps,
-                                 .log_every = t->cfg.log_every,
-                                 .warm_up_images = warm_up_images(&t->cfg),
-                                 .batch = t->cfg.batch,
-                                 .unit = dataset_unit(t->cfg.train),
-                                 .figures = t->cfg.figures};
-    TRY(show_progress(t, &pc));
+    TRY(show_progress(t));
     t->steps_before = 0;
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
     t->start_ns = clock_now_ns();

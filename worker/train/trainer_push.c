@@ -247,8 +247,7 @@ static void step_done(struct trainer *t, int64_t step)
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
     struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};
-    if (t->progress) /* none after trainer_run */
-        progress_update(t->progress, &at);
+    progress_update(t->progress, &at);
     trainer_observe_step(t, number, n_correct);
 }
 
