@@ -37,7 +37,8 @@ struct watch {
     uint64_t base;       /* generation that the next plan continues */
     int64_t roster_ns;   /* time at which the coordinator last received the roster */
     int64_t joined_ns[SIM_NODES]; /* time at which ps 0 admitted the process */
-    struct checkpoint_id claimed; /* newest checkpoint when this ps 0 claimed the folder */
+    bool has_claimed;
+    struct checkpoint_id claimed; /* newest checkpoint when this ps 0 first claimed the folder */
 };
 
 struct watch *watch_create(void)
@@ -262,8 +263,10 @@ enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnat
     struct watch *w = running_watch();
     enum status st =
         __real_checkpoint_folder_claim(folder, incarnation, address, above, looked_at, out);
-    if (w && st == ST_OK && !w->plan)
+    if (w && st == ST_OK && !w->has_claimed) {
+        w->has_claimed = true;
         w->claimed = newest_checkpoint();
+    }
     return st;
 }
 
@@ -286,7 +289,7 @@ static bool is_damaged_anywhere(struct checkpoint_id id)
 }
 
 /* Checks that a ps 0 restores no checkpoint that is older than the newest one at the time of its
- * claim, unless a server finds that newest one damaged. */
+ * first claim, after which it looks for one, unless a server finds that newest one damaged. */
 static void check_restored(const struct watch *w, const struct net_plan *first)
 {
     struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
