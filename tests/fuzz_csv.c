@@ -1,8 +1,9 @@
 /* tests/fuzz_csv.c - libFuzzer target: CSV. The first line of the input is a setting. Its first
  * character selects which one: + --target_columns, - --ignore_columns, = the classes, separated by
  * /, ! the roles of columns, ? the number of features, and labels may be missing, & columns of keys
- * that are found, # columns of keys that are listed and whose cells are whole numbers. Any other
- * line is --label_column, unless it is empty. Accepted numbers must be finite and within bounds.
+ * that are found, # columns of keys that are listed and whose cells are whole numbers, @ columns of
+ * keys that were listed in training, of a model without a dense input. Any other line is
+ * --label_column, unless it is empty. Accepted numbers must be finite and within bounds.
  * Corpus: tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
@@ -26,6 +27,7 @@ static void use(const struct data_csv *csv)
     const struct data_array *samples = &csv->samples, *labels = &csv->labels;
     require(!csv->columns || n_words(csv->columns) <= samples->dim[1]);
     const struct data_csv_keys *k = &csv->keys[0];
+    require(!k->n_columns == !k->columns);
     size_t cells = (size_t)samples->dim[0] * (size_t)k->n_columns;
     for (size_t i = 0; i < cells; i++)
         require(!k->first || k->first[i] <= k->first[i + 1]);
@@ -68,17 +70,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, end + 1, n);
     const struct data_csv_key_input keys = {
         .name = "keys",
-        .columns = *column == '#' ? column + 1 : NULL,
+        .columns = name && strchr("#@", *column) ? column + 1 : NULL,
         .listed_by = "the first line",
         .are_numbers = *column == '#',
+        .is_resolved = *column == '@',
     };
     const struct data_csv_columns columns = {
         .keys = &keys,
-        .n_keys = *column == '&' || *column == '#',
+        .n_keys = name && strchr("&#@", *column),
+        .no_features = *column == '@',
+        .label_names = *column == '@' ? "label" : NULL,
         .key_separator = *column == '&' ? column[1] : '|',
         .warn = *column == '&',
         .describe = *column == '&',
-        .label = name && !strchr("+-=?!&#", *column) ? column : NULL,
+        .label = name && !strchr("+-=?!&#@", *column) ? column : NULL,
         .targets = name && *column == '+' ? column + 1 : NULL,
         .ignored = name && *column == '-' ? column + 1 : NULL,
         .classes = name && *column == '=' ? column + 1 : NULL,
