@@ -1,6 +1,7 @@
-"""Reads exports of sparse tables (weirctl export) without a server: full exports, and the patches
-that follow them (docs/guide/tables.md). All lengths, and the order of the keys, are checked when a
-file is read. The checksums of its tensors are not."""
+"""Reads exports of sparse tables (weirctl export) without a server: full exports, and the
+patches that follow them (docs/guide/tables.md). When a file is read, all lengths and shapes are
+checked, the order of the keys, and that each key is in its bucket. The checksums of its tensors
+are not."""
 from __future__ import annotations
 
 import bisect
@@ -25,6 +26,8 @@ KINDS = {"keys": "Q", "steps": "Q", "removed": "Q", "rows": "f"}
 DTYPES = {"Q": "I64", "f": "F32", "H": "BF16"}
 MAX_HEADER = 2**32  # a file with a longer one is no safetensors file
 MASK = 2**64 - 1
+PIECE = 1 << 10  # keys that are mixed at once
+ONES = int.from_bytes((b"\1" + bytes(15)) * PIECE, "little")
 USE_OF_ROWS = 11  # RNG_ROWS of base/rng.h
 
 
@@ -51,12 +54,27 @@ def _reading(path: str, kind: type[Error], action: str) -> Iterator[None]:
             path, e if isinstance(e, ValueError) else repr(e), action)) from None
 
 
-def _mix(x: int) -> int:
-    """base/rng.h's rng_mix."""
-    x = (x + 0x9e3779b97f4a7c15) & MASK
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & MASK
-    x = (x ^ x >> 27) * 0x94d049bb133111eb & MASK
+def _mix(x: int, ones: int = 1) -> int:
+    """base/rng.h's rng_mix of a number, or of several: those are 128 bits apart, and `ones` has a 1
+    at the place of each. The upper 64 bits of each place have no meaning in the result."""
+    mask = MASK * ones
+    x = x + 0x9e3779b97f4a7c15 * ones & mask
+    x = ((x ^ x >> 30) & mask) * 0xbf58476d1ce4e5b9 & mask
+    x = ((x ^ x >> 27) & mask) * 0x94d049bb133111eb & mask
     return x ^ x >> 31
+
+
+def _are_in_bucket(keys: memoryview, number: int, n_buckets: int) -> bool:
+    """Returns whether these keys belong to the bucket."""
+    for first in range(0, len(keys), PIECE):
+        piece = keys[first:first + PIECE].tobytes()
+        apart = bytearray(2 * len(piece))
+        for i in range(8):
+            apart[i::16] = piece[i::8]
+        ones = ONES & (1 << 8 * len(apart)) - 1
+        if (_mix(int.from_bytes(apart, "little"), ones) ^ number * ones) & (n_buckets - 1) * ones:
+            return False
+    return True
 
 
 def _number_of(text: bytes) -> int:
@@ -85,8 +103,9 @@ class _Bucket:
     rows: memoryview
     removed: memoryview
 
-    def check(self, what: str, dim: int) -> None:
-        """Raises ValueError unless the lengths and the order of the keys are right."""
+    def check(self, what: str, dim: int, number: int, n_buckets: int) -> None:
+        """Raises ValueError unless the lengths, and the places and the order of the keys, are
+        right."""
         n = len(self.keys)
         if (len(self.steps), len(self.rows)) != (n, dim * n):
             raise ValueError("%s has %d keys, %d steps and rows of %d numbers" % (
@@ -94,6 +113,8 @@ class _Bucket:
         for keys in self.keys, self.removed:
             if not all(map(operator.lt, keys, keys[1:])):
                 raise ValueError("the keys of %s are not in ascending order" % what)
+            if not _are_in_bucket(keys, number, n_buckets):
+                raise ValueError("%s has a key of another bucket" % what)
         if not set(self.removed).isdisjoint(self.keys):
             raise ValueError("%s has a key that is also removed" % what)
 
@@ -187,6 +208,8 @@ def _tensor(data: memoryview, name: str, about: dict[str, Any], kind: str) -> me
     (begin, end), shape = about["data_offsets"], about["shape"]
     if not 0 <= begin <= end <= len(data):
         raise ValueError("%s is cut off" % name)
+    if not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError("%s has the shape %s" % (name, shape))
     if about["dtype"] != DTYPES[kind] or end - begin != math.prod(shape) * struct.calcsize(kind):
         raise ValueError("%s has %d bytes of %s for the shape %s" % (
             name, end - begin, about["dtype"], shape))
@@ -203,14 +226,23 @@ class _File:
         self.settings = {t["name"]: t for t in json.loads(self.about["tables"])}
         self.tensors: dict[str, memoryview] = {}
         parts: dict[str, memoryview] = {}
+        dims = {t["name"]: [t["dim"]] for t in self.settings.values()}
+        at = 0
         for name, about in header.items():
             found, shape = BUCKET.match(name), about["shape"]
+            if about["data_offsets"][0] != at:
+                raise ValueError("%s does not follow the tensor before it" % name)
+            at = about["data_offsets"][1]
             if found:
+                if shape[1:] != (dims.get(found[1]) if found[2] == "rows" else []):
+                    raise ValueError("%s has the shape %s" % (name, shape))
                 is_half = found[2] == "rows" and about["dtype"] == "BF16"
                 parts[name] = _tensor(data, name, about, "H" if is_half else KINDS[found[2]])
             else:
                 flat = _tensor(data, name, about, "f")
                 self.tensors[name] = flat.cast("B").cast("f", shape) if shape and flat else flat
+        if at != len(data):
+            raise ValueError("%d bytes follow its last tensor" % (len(data) - at))
         self.tables = {name: [self._bucket(parts, t, i) for i in range(t["buckets"])]
                        for name, t in self.settings.items()}
         if parts:
@@ -227,7 +259,7 @@ class _File:
             return parts.pop("%s %s [%d/%d]" % (table["name"], kind, i, table["buckets"]))
         bucket = _Bucket(part("keys"), part("steps"), part("rows"),
                          part("removed") if self.is_patch else memoryview(b"").cast("Q"))
-        bucket.check("bucket %d of '%s'" % (i, table["name"]), table["dim"])
+        bucket.check("bucket %d of '%s'" % (i, table["name"]), table["dim"], i, table["buckets"])
         return bucket
 
     @property
@@ -302,6 +334,10 @@ class Rows:
             if file.formats != mine.formats:
                 raise Rebase("%s has rows in another format than these (weirctl export "
                              "--row_dtype); begin again with a full export" % path)
+            if {name: t.shape for name, t in file.tensors.items()} != \
+                    {name: t.shape for name, t in mine.tensors.items()}:
+                raise Rebase("%s has parameters of other names or shapes than these; begin again "
+                             "with a full export" % path)
             tables, counts = {}, {}
             for name, t in self._tables.items():
                 tables[name] = _Table(t.settings, t._seed, [file.tables[name], *t.files])

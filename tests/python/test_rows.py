@@ -214,6 +214,19 @@ class Patches(harness.Test):
                 keys[0], keys[1] = move(keys[0], keys[1])
             return change
 
+        def move(kind):
+            def change(parts):
+                part = longest(parts, kind)
+                part[3][-1] = next(key for key in range(part[3][-2] + 1, 2**64)
+                                   if bucket_of(key) != bucket_of(part[3][-1]))
+            return change
+
+        def turn(kind, shape):
+            def change(parts):
+                part = longest(parts, kind)
+                part[2] = shape(part[2])
+            return change
+
         def retype(parts):
             longest(parts, "keys")[1] = "F32"
 
@@ -239,10 +252,18 @@ class Patches(harness.Test):
                     (order("keys", lambda a, b: (a, a)), "not in ascending order"),
                     (retype, "bytes of F32 for the shape"),
                     (reshape, "bias has 8 bytes of F32 for the shape .3."),
-                    (more, r"words keys \[4/8\] belongs to no table")]
+                    (more, r"words keys \[4/8\] belongs to no table"),
+                    (move("keys"), "bucket [0-3] of 'words' has a key of another bucket"),
+                    (turn("rows", lambda s: s[::-1]), "words rows .* has the shape"),
+                    (turn("keys", lambda s: [*s, 1]), "words keys .* has the shape"),
+                    (turn("steps", lambda s: [1, *s]), "words steps .* has the shape"),
+                    (lambda parts: parts[0].__setitem__(2, [-1, -2]), "bias has the shape"),
+                    (lambda parts: parts[0].__setitem__(2, [2.0]), "bias has the shape")]
         changes += [(without(kind), "KeyError.*words " + kind)
                     for kind in ("keys", "steps", "rows")]
         patches = [(order("removed", lambda a, b: (b, a)), "not in ascending order"),
+                   (move("removed"), "has a key of another bucket"),
+                   (turn("removed", lambda s: [*s, 1]), "words removed .* has the shape"),
                    (both, "has a key that is also removed"),
                    (without("removed"), "KeyError.*words removed")]
         # In a bucket with many keys above 2**63, an order of signed numbers is another one.
@@ -261,6 +282,45 @@ class Patches(harness.Test):
         with self.assertRaisesRegex(weir.Error, r"words removed \[0/4\] belongs to no table"):
             weir.rows.read(path)
         self.assertEqual(len(before), rows.count("words"))
+
+    def test_one_foreign_key_is_found_among_many(self):
+        """The keys of a bucket are mixed in several pieces."""
+        n = 2 * weir_rows.PIECE + 7
+        keys = array.array("Q", itertools.islice(
+            (key for key in itertools.count(2**64 - 16 * n) if bucket_of(key) == 3), n))
+        self.assertTrue(weir_rows._are_in_bucket(memoryview(keys), 3, BUCKETS))
+        self.assertFalse(weir_rows._are_in_bucket(memoryview(keys), 2, BUCKETS))
+        for at in 0, weir_rows.PIECE - 1, weir_rows.PIECE, n - 1:
+            wrong = keys[:]
+            wrong[at] = next(key for key in itertools.count() if bucket_of(key) != 3)
+            self.assertFalse(weir_rows._are_in_bucket(memoryview(wrong), 3, BUCKETS))
+
+    def test_misplaced_tensors_are_refused(self):
+        """Tensors that overlap or leave a gap, and bytes after the last one."""
+        whole = harness.read_bytes(self.full[2])
+        n = 8 + int.from_bytes(whole[:8], "little")
+        for at in 0, 1, 5:
+            header = json.loads(whole[8:n])
+            begin, end = list(header.values())[1 + at]["data_offsets"]
+            list(header.values())[1 + at]["data_offsets"][:] = [begin + 8, end + 8]
+            text = json.dumps(header).encode()
+            harness.write_file(self.path("gap"),
+                               struct.pack("<Q", len(text)) + text + whole[n:] + bytes(8))
+            with self.assertRaisesRegex(weir.Error, "is damaged: .* does not follow the tensor "
+                                        "before it"):
+                weir.rows.read(self.path("gap"))
+        harness.write_file(self.path("more"), whole + b"more")
+        with self.assertRaisesRegex(weir.Error, "is damaged: 4 bytes follow its last tensor"):
+            weir.rows.read(self.path("more"))
+
+    def test_patch_with_other_parameters_is_refused(self):
+        rows, before = weir.rows.read(self.full[2]), self.states[2]
+        for change in (lambda parts: parts[0].__setitem__(2, [1, 2]),
+                       lambda parts: parts[0].__setitem__(0, "bias2"),
+                       lambda parts: parts.pop(0)):
+            path = write(self.path("other"), 3, before, 2, change=change)
+            with self.assertRaisesRegex(weir.rows.Rebase, "parameters of other names or shapes"):
+                rows.apply(path)
 
     def test_other_files_and_tables_are_named(self):
         rows, other = weir.rows.read(self.full[2]), self.path("other")
