@@ -72,9 +72,10 @@ class TablePredict(harness.Test):
     def new_job(self, *flags, **kwargs):
         return self.job(model=self.model, data=self.folder, flags=[*FLAGS, *flags], **kwargs)
 
-    def train(self):
-        """Trains, and saves a checkpoint of the last step; returns the first worker's summary."""
-        job = self.new_job(n_ps=2)
+    def train(self, n=1):
+        """Trains with n servers and n workers, and saves a checkpoint of the last step. Returns the
+        first worker's summary."""
+        job = self.new_job(n_ps=n, n_workers=n)
         job.start(["--checkpoint_dir=" + self.saved, "--save_steps=60"])
         return job.finish()[0]
 
@@ -113,7 +114,7 @@ class TablePredict(harness.Test):
         return 1 / (1 + math.exp(-score))
 
     def test_evaluate_matches_training(self):
-        want = self.train()
+        want = self.train(2)
         self.assertGreater(want["test_auc"], 0.8)
         worker = self.infer("--evaluate=" + self.saved, "--data_dir=" + self.folder)
         got = self.figures("got.json")
