@@ -50,6 +50,35 @@ static void check_auto(const char *name)
     model_destroy(m);
 }
 
+/* The data have 3 columns of keys and 5 of numbers. */
+static void check_tables(const char *name)
+{
+    static const struct model_data data = {.sample = {3, {1, 1, 5}},
+                                           .classes = 2,
+                                           .n_keys = 1,
+                                           .keys = {{3, "user,item,genre"}}},
+                                   none = {.sample = {3, {1, 9, 9}}, .classes = 300};
+    struct model *m = NULL, *again = NULL;
+    assert_int_equal(model_read_for(name, models_dir(), 0, &data, &m), ST_OK);
+    assert_string_equal(m->name, name);
+    assert_int_equal(m->classes, 1);
+    assert_int_equal(m->n_tables, 2);
+    assert_string_equal(m->layers[m->tables[0].layer].name, "embedding_bag1");
+    const struct layer *factors = &m->layers[m->tables[1].layer];
+    assert_string_equal(factors->name, "factors");
+    assert_int_equal(factors->out.dim[0], 3);
+    assert_int_equal(factors->out.dim[2], 8);
+    assert_int_equal(total_elems(m), (3 * 8 + 5 + 1) * 64 + 64 + 1);
+    assert_null(strstr(m->text, "auto"));
+    assert_non_null(strstr(m->text, "\"genre\""));
+    assert_int_equal(model_parse_for(m->text, strlen(m->text), "of the job", 0, &none, &again),
+                     ST_OK);
+    assert_int_equal(total_elems(again), total_elems(m));
+    assert_string_equal(again->text, m->text);
+    model_destroy(again);
+    model_destroy(m);
+}
+
 static void auto_is_what_the_data_have(void **state)
 {
     int n = 0;
@@ -59,12 +88,13 @@ static void auto_is_what_the_data_have(void **state)
         char name[64];
         int end = 0;
         if (sscanf(e->d_name, "%63[a-z0-9_].json%n", name, &end) == 1 && end > 0) {
-            check_auto(name);
+            bool has_tables = strstr("deepfm wide_deep", name) != NULL;
+            (has_tables ? check_tables : check_auto)(name);
             n++;
         }
     }
     closedir(folder);
-    assert_true(n >= 6);
+    assert_true(n >= 8);
 }
 
 static void only_auto_values_depend_on_data(void **state)

@@ -747,8 +747,9 @@ static void files_are_found_or_named(void **state)
     assert_non_null(mkdtemp(dir));
     assert_int_equal(CAPTURE(model_read("lenet", models_dir(), 0, &m)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "no model named \"lenet\" in "));
-    assert_non_null(strstr(capture_text, "deep_mnist, deep_mnist_bn, lenet5, mlp, regression, "
-                                         "resnet18, resnet18_cifar, resnet_mini, softmax"));
+    assert_non_null(strstr(capture_text, "deep_mnist, deep_mnist_bn, deepfm, lenet5, mlp, "
+                                         "regression, resnet18, resnet18_cifar, resnet_mini, "
+                                         "softmax, wide_deep"));
     assert_int_equal(CAPTURE(model_read("lenet5", dir, 0, &m)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "(it has: none)"));
     assert_int_equal(CAPTURE(model_read("no_such_model", NULL, 0, &m)), ST_NOT_FOUND);

@@ -94,8 +94,8 @@ class Onnx(harness.Test):
         harness.make_data(data, 48, 24)
         golden.make_targets(data)
         images = self.bytes_of(data)
-        for file in sorted(os.listdir(harness.MODELS)):
-            model = file[:-5]
+        names = {file[:-5] for file in os.listdir(harness.MODELS)}
+        for model in sorted(names.difference(golden.WITH_TABLES)):
             its = golden.data_of(data, model)
             export = self.trained(model, its, "--export=" + self.path("w.safetensors"))
             self.assertEqual(self.compare(model, export, its, images.astype("f4") / 255),
