@@ -1,14 +1,15 @@
 /* bench/rows.c - measures how fast one core of a server looks up, merges and updates the rows of a
  * table, for tables of several sizes.
  *     bench_rows [keys of a member in a step] [rounds] [rows of a table ...]
- * A table has 64 buckets, 16 floats for each row, Adagrad, and the previous version (as in sync).
- * It is filled first. Then in each round each table has a step of two members: the first
- * contribution is copied, the second one is merged in place, and both members read the keys of
- * their next step. The keys are log-uniform: rank r of n rows has a probability of about 1 / (r log
- * n). Generating and sorting keys is not measured. Times are the thread's processor time. Prints
- * the median of the rounds, in millions of rows per second: rows that are created by the fill, rows
- * that are pushed, rows that are pulled, and rows that are both pushed and pulled; then the same as
- * a line of JSON. */
+ * Between the numbers of rows, fp32 or bf16 is the format of the values of the tables that follow
+ * (fp32 by default). A table has 64 buckets, 16 floats for each row, Adagrad, and the previous
+ * version (as in sync). It is filled first. Then in each round each table has a step of two
+ * members: the first contribution is copied, the second one is merged in place, and both members
+ * read the keys of their next step. The keys are log-uniform: rank r of n rows has a probability of
+ * about 1 / (r log n). Generating and sorting keys is not measured. Times are the thread's
+ * processor time. Prints the median of the rounds, in millions of rows per second: rows that are
+ * created by the fill, rows that are pushed, rows that are pulled, and rows that are both pushed
+ * and pulled; then the same as a line of JSON. */
 #include "base/rng.h"
 #include "ps/rows/merge.h"
 #include <inttypes.h>
@@ -33,6 +34,7 @@ struct keys { /* keys of one member in one step, by bucket, ascending and unique
 
 struct table {
     uint64_t n_rows;
+    enum dtype dtype;
     struct bucket *bucket[N_BUCKETS];
     struct merge *merge[N_BUCKETS];
     struct keys keys[N_MEMBERS];
@@ -109,6 +111,7 @@ static void create(struct table *t)
 {
     for (uint32_t i = 0; i < N_BUCKETS; i++) {
         struct bucket_config c = {.dim = DIM,
+                                  .dtype = t->dtype,
                                   .init = {ROW_INIT_UNIFORM, 0.01f, row_init_key(1, "bench")},
                                   .number = i,
                                   .n_buckets = N_BUCKETS,
@@ -200,31 +203,53 @@ static double bytes_of_row(const struct table *t)
 
 static void report(struct table *tables, int n_tables, int rounds)
 {
-    printf("%12s %10s %10s %10s %10s %14s\n", "rows", "created", "pushed", "pulled", "both",
-           "bytes per row");
+    printf("%12s %7s %10s %10s %10s %10s %14s\n", "rows", "format", "created", "pushed", "pulled",
+           "both", "bytes per row");
     for (int i = 0; i < n_tables; i++) {
         struct table *t = &tables[i];
-        printf("%12" PRIu64 " %10.2f %10.2f %10.2f %10.2f %14.1f\n", t->n_rows, t->created,
-               median(t->push, rounds), median(t->pull, rounds), median(t->both, rounds),
-               bytes_of_row(t));
+        printf("%12" PRIu64 " %7s %10.2f %10.2f %10.2f %10.2f %14.1f\n", t->n_rows,
+               dtype_name(t->dtype), t->created, median(t->push, rounds), median(t->pull, rounds),
+               median(t->both, rounds), bytes_of_row(t));
     }
     printf("{");
     for (int i = 0; i < n_tables; i++) {
         const struct table *t = &tables[i];
-        printf("%s\"%" PRIu64 "\": [%.2f, %.2f, %.2f, %.2f]", i ? ", " : "", t->n_rows, t->created,
-               t->push[rounds / 2], t->pull[rounds / 2], t->both[rounds / 2]);
+        printf("%s\"%" PRIu64 " %s\": [%.2f, %.2f, %.2f, %.2f]", i ? ", " : "", t->n_rows,
+               dtype_name(t->dtype), t->created, t->push[rounds / 2], t->pull[rounds / 2],
+               t->both[rounds / 2]);
     }
     printf("}\n");
+}
+
+/* Reads the tables of the command line. Returns their number; -1: an argument is not valid. */
+static int read_tables(int argc, char **argv, struct table *tables)
+{
+    static const uint64_t default_rows[] = {100000, 1000000, 10000000};
+    enum dtype dtype = DTYPE_F32;
+    int n = 0;
+    for (int i = 0; i < argc; i++) {
+        bool is_half = strcmp(argv[i], "bf16") == 0;
+        if (is_half || strcmp(argv[i], "fp32") == 0) {
+            dtype = is_half ? DTYPE_BF16 : DTYPE_F32;
+            continue;
+        }
+        tables[n] = (struct table){.n_rows = strtoull(argv[i], NULL, 10), .dtype = dtype};
+        if (tables[n].n_rows < 1 || ++n == MAX_TABLES)
+            return -1;
+    }
+    for (int i = 0; n == 0 && i < 3; i++)
+        tables[i] = (struct table){.n_rows = default_rows[i], .dtype = dtype};
+    return n > 0 ? n : 3;
 }
 
 int main(int argc, char **argv)
 {
     static struct table tables[MAX_TABLES];
-    static const uint64_t default_rows[] = {100000, 1000000, 10000000};
     long n = argc > 1 ? atol(argv[1]) : 16384, rounds = argc > 2 ? atol(argv[2]) : 51;
-    int n_tables = argc > 3 ? argc - 3 : 3;
-    if (n < 1 || n > 1 << 20 || rounds < 1 || rounds > MAX_ROUNDS || n_tables > MAX_TABLES) {
-        fprintf(stderr, "usage: bench_rows [keys of a step] [rounds, 1 to %d] [rows ...]\n",
+    int n_tables = read_tables(argc > 3 ? argc - 3 : 0, argv + 3, tables);
+    if (n < 1 || n > 1 << 20 || rounds < 1 || rounds > MAX_ROUNDS || n_tables < 0) {
+        fprintf(stderr,
+                "usage: bench_rows [keys of a step] [rounds, 1 to %d] [[fp32|bf16] rows ...]\n",
                 MAX_ROUNDS);
         return 2;
     }
@@ -235,10 +260,9 @@ int main(int argc, char **argv)
         gradients[i] = (float)(i % 1024) / 1024 - 0.5f;
     for (int i = 0; i < n_tables; i++) {
         struct table *t = &tables[i];
-        t->n_rows = argc > 3 ? strtoull(argv[3 + i], NULL, 10) : default_rows[i];
         for (int m = 0; m < N_MEMBERS; m++)
             t->keys[m].all = malloc(most * sizeof(uint64_t));
-        if (!gradients || !values || !t->keys[0].all || !t->keys[1].all || t->n_rows < 1)
+        if (!gradients || !values || !t->keys[0].all || !t->keys[1].all)
             return 1;
         create(t);
         fill(t);

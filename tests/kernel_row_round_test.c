@@ -77,7 +77,7 @@ static void numbers_of_bf16_stay(void **state)
     }
 }
 
-static void results_that_are_not_finite_are_told(void **state)
+static void results_that_are_not_finite_are_reported(void **state)
 {
     const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
     float values[DIM] = {1, 2, 3, 4, 5, 6, 7};
@@ -123,6 +123,6 @@ static void random_numbers_depend_on_all_of_their_sources(void **state)
 int main(void)
 {
     return RUN_TESTS(results_follow_the_definition, mean_of_many_roundings_is_the_value,
-                     numbers_of_bf16_stay, results_that_are_not_finite_are_told,
+                     numbers_of_bf16_stay, results_that_are_not_finite_are_reported,
                      random_numbers_depend_on_all_of_their_sources);
 }

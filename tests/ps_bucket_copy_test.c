@@ -89,7 +89,8 @@ static void assert_same(const struct shared_bucket *x, uint64_t version,
     for (int is_pending = 0; is_pending < 2; is_pending++) {
         size_t bytes = (is_pending ? &x->bucket->pending : &x->bucket->rows)->row_bytes;
         bytes = is_pending ? sizeof(struct row) + sizeof(uint64_t)
-                           : sizeof(struct row) + (DIM + x->bucket->n_slots) * sizeof(float);
+                           : sizeof(struct row) +
+                                 (x->bucket->value_floats + x->bucket->n_slots) * sizeof(float);
         assert_int_equal(bucket_find_entries(x->bucket, is_pending, version, keys, N_KEYS, a),
                          ST_OK);
         assert_int_equal(
@@ -136,8 +137,9 @@ static struct shared_bucket *copy(struct shared_bucket *from, uint64_t version, 
 static void copy_continues_with_the_same_bits(void **state)
 {
     static const size_t most[] = {1, 7, 64, MANY};
-    for (int kind = 0; kind < OPTIM_ROWS_N_KINDS; kind++) {
-        struct bucket_config c = config_of((enum optim_rows_kind)kind);
+    for (int kind = 0; kind < 2 * OPTIM_ROWS_N_KINDS; kind++) {
+        struct bucket_config c = config_of((enum optim_rows_kind)(kind / 2));
+        c.dtype = kind % 2 ? DTYPE_BF16 : DTYPE_F32;
         struct shared_bucket *s = create(&c);
         train_until(s, 30);
         assert_int_equal(bucket_hold(s->bucket, 30), ST_OK);
@@ -167,6 +169,7 @@ static void copy_continues_with_the_same_bits(void **state)
 static void rewound_bucket_makes_the_same_versions_again(void **state)
 {
     struct bucket_config c = config_of(OPTIM_ROWS_ADAM);
+    c.dtype = DTYPE_BF16;
     struct shared_bucket *s = create(&c), *plain = create(&c);
     for (uint64_t version = 10; version < 50; version += 5) {
         uint64_t later = version + pick(version, 5000, 20); /* often several versions later */
@@ -297,6 +300,11 @@ static void invalid_parts_are_refused_and_change_nothing(void **state)
         assert_refused(s, &l, NULL,
                        "the count of a pending key is not between 1 and admit_after - 1");
     }
+    l = lists_of();
+    l.values[4 * DIM - 1] = 1.001f;
+    s->bucket->config.dtype = DTYPE_BF16;
+    assert_refused(s, &l, NULL, "a value is not a number of bf16");
+    s->bucket->config.dtype = DTYPE_F32;
     s->bucket->config.max_rows = 5;
     l = lists_of();
     assert_refused(s, &l, NULL, "the bucket has more rows than max_rows allows");

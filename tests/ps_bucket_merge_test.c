@@ -1,7 +1,8 @@
 /* tests/ps_bucket_merge_test.c - compares merged contributions with a dictionary that adds them in
- * rank order, key by key. All orders of arrival must lead to the same bits (invariant I2), and rows
- * without a gradient must keep theirs. */
+ * rank order, key by key, for rows of floats and of bf16. All orders of arrival must lead to the
+ * same bits (invariant I2), and rows without a gradient must keep theirs. */
 #include "base/rng.h"
+#include "kernels/vector/float_bits.h"
 #include "ps/rows/merge.h"
 #include "tests/check.h"
 #include <math.h>
@@ -26,9 +27,10 @@ struct contribution {
 
 static uint64_t keys[N_KEYS]; /* ascending */
 
-static struct bucket *create(enum optim_rows_kind kind, float clip_value)
+static struct bucket *create(enum optim_rows_kind kind, float clip_value, enum dtype dtype)
 {
     struct bucket_config c = {.dim = DIM,
+                              .dtype = dtype,
                               .init = {ROW_INIT_UNIFORM, 0.5f, 9},
                               .n_buckets = 1,
                               .max_rows = 1000000,
@@ -73,6 +75,18 @@ static struct merge_input input_of(const struct contribution *c)
     return (struct merge_input){c->n, c->weight, c->keys + 1, c->gradients + 1};
 }
 
+/* Rounds new values as row_round.h states. */
+static void round_values(const struct bucket_config *c, uint64_t key, uint64_t version,
+                         float *values)
+{
+    uint64_t stream = rng_u64(rng_mix(c->init.key ^ rng_mix(key)), ~version);
+    for (size_t k = 0; k < DIM; k++) {
+        uint32_t bits = bits_of(values[k]);
+        uint64_t random = rng_u64(stream, k / 4) >> 16 * (k % 4);
+        values[k] = float_of((bits + (random & 0xffff)) & 0xffff0000u);
+    }
+}
+
 /* Updates the dictionary by the contributions in the order of `ranks`. */
 static void expect(const struct bucket *b, const struct contribution *all, const int *ranks, int n,
                    float scale, struct expected *rows)
@@ -109,6 +123,8 @@ static void expect(const struct bucket *b, const struct contribution *all, const
                                                   .new_slots = row->data + DIM,
                                                   .slot_stride = DIM,
                                                   .new_ = row->data});
+        if (b->config.dtype == DTYPE_BF16)
+            round_values(&b->config, keys[i], version, row->data);
     }
 }
 
@@ -119,11 +135,13 @@ static bool is_equal(const struct bucket *b, const struct expected *expected)
     bool equal = true;
     row_table_find(&b->rows, keys, N_KEYS, rows);
     for (size_t i = 0; i < N_KEYS; i++) {
-        size_t bytes = (DIM + b->n_slots) * sizeof(float);
+        const float *data = expected[i].data;
+        float room[DIM];
         assert_int_equal(rows[i] != NULL, expected[i].exists);
         if (rows[i])
             equal &= rows[i]->step == expected[i].step &&
-                     memcmp(rows[i]->data, expected[i].data, bytes) == 0;
+                     memcmp(bucket_values(b, rows[i], room), data, sizeof room) == 0 &&
+                     memcmp(bucket_slots(b, rows[i]), data + DIM, b->n_slots * sizeof *data) == 0;
     }
     return equal;
 }
@@ -153,14 +171,14 @@ static void permute(int *order, int n, uint64_t p)
     }
 }
 
-static void check_orders(enum optim_rows_kind kind, float clip_value)
+static void check_orders(enum optim_rows_kind kind, float clip_value, enum dtype dtype)
 {
     static struct contribution all[MEMBERS];
     static const int ranks[MEMBERS] = {0, 1, 2, 3}, reversed[MEMBERS] = {3, 2, 1, 0};
     const float scale = 1 / 1.75f;
     for (uint64_t p = 0; p < 24; p++) { /* each permutation of four is the order of some step */
         struct expected rows[N_KEYS] = {0}, other[N_KEYS] = {0};
-        struct bucket *b = create(kind, clip_value);
+        struct bucket *b = create(kind, clip_value, dtype);
         struct merge *m = NULL;
         assert_int_equal(merge_create(MEMBERS, DIM, &m), ST_OK);
         for (uint64_t s = 0; s < STEPS; s++) {
@@ -174,7 +192,8 @@ static void check_orders(enum optim_rows_kind kind, float clip_value)
             assert_int_equal(b->version, s + 1);
             assert_true(is_equal(b, rows));
         }
-        assert_false(is_equal(b, other)); /* the order of a sum matters */
+        /* the order of a sum matters, but rounding to bf16 can hide it */
+        assert_true(dtype == DTYPE_BF16 || !is_equal(b, other));
         merge_destroy(m);
         bucket_destroy(b);
     }
@@ -182,16 +201,18 @@ static void check_orders(enum optim_rows_kind kind, float clip_value)
 
 static void test_all_orders_of_arrival_lead_to_the_same_bits(void **state)
 {
-    for (int kind = 0; kind < OPTIM_ROWS_N_KINDS; kind++)
-        check_orders((enum optim_rows_kind)kind, 0);
-    check_orders(OPTIM_ROWS_ADAGRAD, 1.5f);
+    for (enum dtype d = DTYPE_F32; d <= DTYPE_BF16; d++) {
+        for (int kind = 0; kind < OPTIM_ROWS_N_KINDS; kind++)
+            check_orders((enum optim_rows_kind)kind, 0, d);
+        check_orders(OPTIM_ROWS_ADAGRAD, 1.5f, d);
+    }
 }
 
 static void test_many_members_are_added_in_rank_order(void **state)
 {
     static struct contribution all[MANY];
     static struct expected rows[N_KEYS];
-    struct bucket *b = create(OPTIM_ROWS_ADAM, 0);
+    struct bucket *b = create(OPTIM_ROWS_ADAM, 0, DTYPE_F32);
     struct merge *m = NULL;
     int ranks[MANY], order[MANY];
     memset(rows, 0, sizeof rows);
@@ -216,7 +237,7 @@ static void test_contribution_of_weight_0_changes_no_row(void **state)
     static struct contribution all[2];
     static struct expected rows[N_KEYS];
     static const int ranks[2] = {0, 1};
-    struct bucket *b = create(OPTIM_ROWS_MOMENTUM, 0);
+    struct bucket *b = create(OPTIM_ROWS_MOMENTUM, 0, DTYPE_F32);
     struct merge *m = NULL;
     memset(rows, 0, sizeof rows);
     assert_int_equal(merge_create(2, DIM, &m), ST_OK);
@@ -239,7 +260,7 @@ static void test_repeated_copy_replaces_the_first(void **state)
     static struct contribution all[MEMBERS], other;
     static struct expected rows[N_KEYS];
     static const int ranks[MEMBERS] = {0, 1, 2, 3};
-    struct bucket *b = create(OPTIM_ROWS_SGD, 0);
+    struct bucket *b = create(OPTIM_ROWS_SGD, 0, DTYPE_F32);
     struct merge *m = NULL;
     memset(rows, 0, sizeof rows);
     assert_int_equal(merge_create(MEMBERS, DIM, &m), ST_OK);
@@ -271,7 +292,7 @@ static void test_single_contributions_make_versions(void **state)
     static struct contribution c;
     static struct expected rows[N_KEYS];
     static float before[N_KEYS][DIM], now[N_KEYS][DIM];
-    struct bucket *b = create(OPTIM_ROWS_FTRL, 0);
+    struct bucket *b = create(OPTIM_ROWS_FTRL, 0, DTYPE_F32);
     struct merge *m = NULL;
     memset(rows, 0, sizeof rows);
     assert_int_equal(merge_create(3, DIM, &m), ST_OK);
@@ -302,7 +323,7 @@ static void test_the_factor_of_the_learning_rate_reaches_rows(void **state)
     static const float rates[3] = {1, 0.5f, 0};
     bool changed = false;
     for (int k = 0; k < 3; k++) {
-        struct bucket *b = create(OPTIM_ROWS_SGD, 0);
+        struct bucket *b = create(OPTIM_ROWS_SGD, 0, DTYPE_F32);
         struct merge *m = NULL;
         fill(&c, 1, 0, 100);
         struct merge_input in = input_of(&c);
@@ -322,10 +343,69 @@ static void test_the_factor_of_the_learning_rate_reaches_rows(void **state)
     assert_true(changed);
 }
 
+/* Makes 1000 updates that are often below half the distance of two numbers of bf16. Returns the
+ * mean of all values. */
+static double mean_of_small_updates(enum optim_rows_kind kind, enum dtype dtype)
+{
+    static float gradients[N_KEYS * DIM], values[N_KEYS * DIM];
+    struct bucket *b = create(kind, 0, dtype);
+    struct merge *m = NULL;
+    double sum = 0;
+    b->config.init.kind = ROW_INIT_ZEROS;
+    b->config.optimizer.common.learning_rate =
+        kind == OPTIM_ROWS_SGD || kind == OPTIM_ROWS_ADAM ? 1e-4f : 2e-3f;
+    b->config.optimizer.common.momentum = kind == OPTIM_ROWS_MOMENTUM ? 0.5f : 0;
+    assert_int_equal(merge_create(1, DIM, &m), ST_OK);
+    for (size_t i = 0; i < N_KEYS * DIM; i++)
+        gradients[i] = -1;
+    const struct merge_input in = {N_KEYS, 1, keys, gradients};
+    for (int s = 0; s < 1000; s++)
+        assert_int_equal(merge_run(m, b, 0, &in, 1, 1), ST_OK);
+    assert_int_equal(bucket_read(b, b->version, keys, N_KEYS, values), ST_OK);
+    for (size_t i = 0; i < N_KEYS * DIM; i++)
+        sum += (double)values[i];
+    merge_destroy(m);
+    bucket_destroy(b);
+    return sum / (N_KEYS * DIM);
+}
+
+static void test_rounding_to_bf16_loses_no_small_updates(void **state)
+{
+    for (int kind = 0; kind < OPTIM_ROWS_N_KINDS; kind++) {
+        double whole = mean_of_small_updates((enum optim_rows_kind)kind, DTYPE_F32);
+        double half = mean_of_small_updates((enum optim_rows_kind)kind, DTYPE_BF16);
+        if (!(whole > 0.05 && fabs(half / whole - 1) < 0.01))
+            fail_msg("%s: %g in bf16, %g in fp32", optim_rows_name((enum optim_rows_kind)kind),
+                     half, whole);
+    }
+}
+
+/* A sum of squares, and a value that bf16 cannot hold, are reported as they are for floats. */
+static void test_rows_of_bf16_that_are_not_finite_are_reported(void **state)
+{
+    const float large[] = {3e38f, 3.4028e38f, 1e30f};
+    uint64_t key = 0;
+    for (int i = 0; i < 3; i++) {
+        struct bucket *b = create(i < 2 ? OPTIM_ROWS_SGD : OPTIM_ROWS_ADAGRAD, 0, DTYPE_BF16);
+        struct merge *m = NULL;
+        float gradients[2 * DIM] = {[DIM] = -large[i]};
+        const struct merge_input in = {2, 1, keys, gradients};
+        b->config.optimizer.common.learning_rate = 1;
+        assert_int_equal(merge_create(1, DIM, &m), ST_OK);
+        assert_int_equal(merge_run(m, b, 0, &in, 1, 1), ST_OK);
+        assert_int_equal(merge_not_finite(m, &key), i > 0);
+        assert_true(i == 0 || key == keys[1]);
+        merge_destroy(m);
+        bucket_destroy(b);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(
         test_all_orders_of_arrival_lead_to_the_same_bits, test_many_members_are_added_in_rank_order,
         test_contribution_of_weight_0_changes_no_row, test_repeated_copy_replaces_the_first,
-        test_single_contributions_make_versions, test_the_factor_of_the_learning_rate_reaches_rows);
+        test_single_contributions_make_versions, test_the_factor_of_the_learning_rate_reaches_rows,
+        test_rounding_to_bf16_loses_no_small_updates,
+        test_rows_of_bf16_that_are_not_finite_are_reported);
 }

@@ -5,9 +5,32 @@
 
 enum { READ_BLOCK = 256 }; /* number of keys that are found before their rows are read */
 
-double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows)
+/* Returns the floats of memory that `dim` values need. */
+static size_t value_floats(enum dtype dtype, size_t dim)
 {
-    size_t floats = dim + optim_rows_slots(kind, dim);
+    return (dtype_bytes(dtype, dim) + sizeof(float) - 1) / sizeof(float);
+}
+
+void bucket_initial(const struct bucket_config *config, uint64_t key, float *values)
+{
+    size_t dim = (size_t)config->dim;
+    uint16_t rounded[OPTIM_ROWS_MAX_DIM];
+    row_init_values(&config->init, key, dim, values);
+    if (config->dtype == DTYPE_BF16) {
+        dtype_encode(DTYPE_BF16, rounded, values, dim);
+        dtype_decode(DTYPE_BF16, values, rounded, dim);
+    }
+}
+
+void bucket_set_values(const struct bucket *b, struct row *row, const float *values)
+{
+    row->data[b->value_floats - 1] = 0; /* the values may fill only a half of it */
+    dtype_encode(b->config.dtype, row->data, values, (size_t)b->config.dim);
+}
+
+double bucket_most_bytes(size_t dim, enum dtype dtype, enum optim_rows_kind kind, int64_t max_rows)
+{
+    size_t floats = value_floats(dtype, dim) + optim_rows_slots(kind, dim);
     /* the index has a 4-byte entry for each row, and is filled to at least 3/8 */
     double index = sizeof(uint32_t) * 8.0 / 3.0;
     return (double)max_rows * ((double)(sizeof(struct row) + floats * sizeof(float)) + index);
@@ -21,8 +44,9 @@ enum status bucket_create(const struct bucket_config *config, struct bucket **ou
     if (!b)
         return ST_NOMEM;
     b->config = *config;
+    b->value_floats = value_floats(config->dtype, dim);
     b->n_slots = n_slots;
-    TRY(row_table_create((dim + n_slots) * sizeof(float), &b->rows));
+    TRY(row_table_create((b->value_floats + n_slots) * sizeof(float), &b->rows));
     undo_init(&b->undo, b->rows.row_bytes);
     TRY(row_table_create(sizeof(uint64_t), &b->pending));
     undo_init(&b->undo_pending, b->pending.row_bytes);
@@ -105,7 +129,7 @@ enum status bucket_encode(const struct bucket *b, uint64_t version, const void *
                           enum dtype dtype, void *out)
 {
     size_t dim = (size_t)b->config.dim, bytes = dtype_bytes(dtype, dim);
-    float initial[OPTIM_ROWS_MAX_DIM];
+    float room[OPTIM_ROWS_MAX_DIM];
     struct row *rows[READ_BLOCK];
     char *to = out;
     if (!bucket_is_readable(b, version))
@@ -116,8 +140,8 @@ enum status bucket_encode(const struct bucket *b, uint64_t version, const void *
         bucket_find(b, version, part, count, rows);
         for (size_t i = 0; i < count; i++, to += bytes) {
             if (!rows[i])
-                bucket_initial(&b->config, row_key_at(part, i), initial);
-            const float *values = rows[i] ? rows[i]->data : initial;
+                bucket_initial(&b->config, row_key_at(part, i), room);
+            const float *values = rows[i] ? bucket_values(b, rows[i], room) : room;
             if (dtype == DTYPE_F32)
                 memcpy(to, values, bytes);
             else

@@ -16,7 +16,8 @@
 enum { BUCKET_MAX_HOLDS = 8 };
 
 struct bucket_config {
-    int dim; /* 1 to OPTIM_ROWS_MAX_DIM */
+    int dim;          /* 1 to OPTIM_ROWS_MAX_DIM */
+    enum dtype dtype; /* memory of values: DTYPE_F32 or DTYPE_BF16; slots are floats */
     struct optim_rows_config optimizer;
     struct row_init_config init;
     uint32_t number; /* number of the bucket in its table */
@@ -33,6 +34,7 @@ struct bucket {
     struct bucket_config config;
     uint64_t first;           /* version with which the bucket began */
     uint64_t version;         /* version of the rows */
+    size_t value_floats;      /* memory of a row's values, in floats */
     size_t n_slots;           /* floats of a row besides its values */
     struct row_table rows;    /* data: values, then slots */
     struct undo undo;         /* older versions of rows */
@@ -44,14 +46,26 @@ struct bucket {
     int n_holds;
 };
 
-/* Writes the initial values of the row of `key`. */
-static inline void bucket_initial(const struct bucket_config *config, uint64_t key, float *values)
+/* Writes the initial values of the row of `key`, as numbers of the bucket's dtype. */
+void bucket_initial(const struct bucket_config *config, uint64_t key, float *values);
+/* Returns the values of a row: in its memory or, if they are not floats there, in `room`, which has
+ * room for them. */
+static inline const float *bucket_values(const struct bucket *b, const struct row *row, float *room)
 {
-    row_init_values(&config->init, key, (size_t)config->dim, values);
+    if (b->config.dtype == DTYPE_F32)
+        return row->data;
+    dtype_decode(b->config.dtype, room, row->data, (size_t)b->config.dim);
+    return room;
+}
+/* Sets the values of a row. They must be numbers of the bucket's dtype. */
+void bucket_set_values(const struct bucket *b, struct row *row, const float *values);
+static inline float *bucket_slots(const struct bucket *b, struct row *row)
+{
+    return row->data + b->value_floats;
 }
 
 /* Returns the bytes that the rows of a bucket may need, with their index. */
-double bucket_most_bytes(size_t dim, enum optim_rows_kind kind, int64_t max_rows);
+double bucket_most_bytes(size_t dim, enum dtype dtype, enum optim_rows_kind kind, int64_t max_rows);
 
 /* Creates an empty bucket of version 0. The settings are valid, as tables_add has checked them. */
 enum status bucket_create(const struct bucket_config *config, struct bucket **out);

@@ -4,6 +4,7 @@
  * fewer entries than the caller allows. Then entries are read in blocks, and the lock is free
  * between two blocks, so that members do not wait for the whole copy. */
 #include "ps/rows/bucket_copy.h"
+#include "kernels/vector/float_bits.h"
 #include <stdlib.h>
 
 enum { COPY_BLOCK = 1024 }; /* entries that are read without a break */
@@ -132,10 +133,11 @@ static void copy_row(const struct bucket *b, const struct row *row, size_t i, st
     CHECK(i < n);
     ((uint64_t *)p->keys->data)[i] = row->key;
     ((uint64_t *)p->steps->data)[i] = row->step;
-    memcpy((float *)p->values->data + i * dim, row->data, dim * sizeof *row->data);
+    float room[OPTIM_ROWS_MAX_DIM];
+    const float *slots = row->data + b->value_floats;
+    memcpy((float *)p->values->data + i * dim, bucket_values(b, row, room), dim * sizeof *room);
     for (size_t at = 0; at < b->n_slots; at += width)
-        memcpy((float *)p->slots->data + at * n + i * width, row->data + dim + at,
-               width * sizeof *row->data);
+        memcpy((float *)p->slots->data + at * n + i * width, slots + at, width * sizeof *slots);
 }
 
 static void copy_pending(const struct bucket *b, const struct row *entry, size_t i,
@@ -273,6 +275,16 @@ static const char *check_pending(const struct bucket *b, const struct bucket_ent
     return NULL;
 }
 
+/* Returns true if the values are numbers of the bucket's dtype. */
+static bool fit_values(const struct bucket *b, const struct bucket_entries *e)
+{
+    size_t n = b->config.dtype == DTYPE_BF16 ? e->n * (size_t)b->config.dim : 0;
+    uint32_t lost = 0;
+    for (size_t i = 0; i < n; i++)
+        lost |= bits_of(e->values[i]) & 0xffff;
+    return lost == 0;
+}
+
 static const char *check_entries(const struct bucket *b, const uint64_t *after,
                                  const struct bucket_entries *e)
 {
@@ -282,6 +294,8 @@ static const char *check_entries(const struct bucket *b, const uint64_t *after,
         why = check_list(b, after, e->pending_keys, e->pending_steps, e->n_pending);
     if (!why)
         why = check_pending(b, e);
+    if (!why && !fit_values(b, e))
+        why = "a value is not a number of bf16";
     if (!why && present + e->n + e->n_pending > b->config.max_rows)
         why = "the bucket has more rows than max_rows allows";
     return why;
@@ -289,12 +303,13 @@ static const char *check_entries(const struct bucket *b, const uint64_t *after,
 
 static void add_row(struct bucket *b, const struct bucket_entries *e, size_t i)
 {
-    size_t dim = (size_t)b->config.dim, width = slot_width(b);
+    size_t width = slot_width(b);
     struct row *row = row_table_add(&b->rows, e->keys[i]);
+    float *slots = bucket_slots(b, row);
     row->step = e->steps[i];
-    memcpy(row->data, e->values + i * dim, dim * sizeof *row->data);
+    bucket_set_values(b, row, e->values + i * (size_t)b->config.dim);
     for (size_t at = 0; at < b->n_slots; at += width)
-        memcpy(row->data + dim + at, e->slots + at * e->n + i * width, width * sizeof *row->data);
+        memcpy(slots + at, e->slots + at * e->n + i * width, width * sizeof *slots);
 }
 
 enum status bucket_add(struct bucket *b, const uint64_t *after, const struct bucket_entries *from,

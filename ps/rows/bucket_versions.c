@@ -113,8 +113,12 @@ struct row *bucket_change(struct bucket *b, uint64_t key, struct row *row)
         row = row_table_add(&b->rows, key);
     }
     if (is_new) {
-        bucket_initial(&b->config, key, row->data);
-        memset(row->data + b->config.dim, 0, b->n_slots * sizeof *row->data);
+        float room[OPTIM_ROWS_MAX_DIM];
+        bool is_float = b->config.dtype == DTYPE_F32;
+        bucket_initial(&b->config, key, is_float ? row->data : room);
+        if (!is_float)
+            bucket_set_values(b, row, room);
+        memset(bucket_slots(b, row), 0, b->n_slots * sizeof *row->data);
     }
     row->step = b->version + 1;
     return row;

@@ -3,6 +3,7 @@
  * finds the rows, and one loop updates them. */
 #include "ps/rows/merge.h"
 #include "kernels/vector/finite.h"
+#include "kernels/vector/row_round.h"
 #include "kernels/vector/vector.h"
 #include "ps/rows/limits.h"
 #include <stdlib.h>
@@ -34,6 +35,7 @@ struct merge {
     uint32_t *first;              /* first part of each key, and the number of parts */
     struct row **rows, **pending; /* entries of each key in memory */
     float *sum;                   /* dim floats: sum of a key with several gradients */
+    float *values;                /* dim floats: values of a row that has none in memory */
     uint64_t needed_rows;
     size_t not_finite; /* place in `keys` of the first row that is not finite; `capacity`: none */
 };
@@ -50,7 +52,8 @@ enum status merge_create(int n_members, int dim, struct merge **out)
     m->inputs = calloc(n, sizeof *m->inputs);
     m->heap = calloc(n, sizeof *m->heap);
     m->sum = calloc(m->dim, sizeof *m->sum);
-    if (!m->kept || !m->inputs || !m->heap || !m->sum) {
+    m->values = calloc(m->dim, sizeof *m->values);
+    if (!m->kept || !m->inputs || !m->heap || !m->sum || !m->values) {
         merge_destroy(m);
         return ST_NOMEM;
     }
@@ -84,6 +87,7 @@ void merge_destroy(struct merge *m)
     free(m->inputs);
     free(m->heap);
     free(m->sum);
+    free(m->values);
     free(m);
 }
 
@@ -211,11 +215,13 @@ static const char *gradient_of(const struct merge *m, const struct part *part)
     return gradients + part->at * m->dim * sizeof(float);
 }
 
-/* Updates a row by the gradients of key i. */
-static void update_row(const struct merge *m, const struct optim_rows_step *step, size_t i,
-                       struct row *row, float scale)
+/* Updates a row by the gradients of key i. Returns false if it is not finite then. */
+static bool update_row(const struct merge *m, const struct bucket *b,
+                       const struct optim_rows_step *step, size_t i, struct row *row, float scale)
 {
-    float *sum = m->sum;
+    float *sum = m->sum, *slots = bucket_slots(b, row);
+    bool is_float = b->config.dtype == DTYPE_F32;
+    float *values = is_float ? row->data : m->values;
     const struct part *part = m->parts + m->first[i], *last = m->parts + m->first[i + 1] - 1;
     const float *others = part < last ? sum : NULL;
     if (part < last) {
@@ -228,11 +234,16 @@ static void update_row(const struct merge *m, const struct optim_rows_step *step
                                              .weight = m->inputs[last->rank].weight,
                                              .scale = scale,
                                              .others = others,
-                                             .old = row->data,
-                                             .slots = row->data + m->dim,
-                                             .new_slots = row->data + m->dim,
+                                             .old = bucket_values(b, row, values),
+                                             .slots = slots,
+                                             .new_slots = slots,
                                              .slot_stride = m->dim,
-                                             .new_ = row->data});
+                                             .new_ = values});
+    /* the row is in the cache now */
+    if (is_float)
+        return finite_all(row->data, m->dim + b->n_slots);
+    uint64_t stream = row_round_stream(&b->config.init, row->key, row->step);
+    return row_round_bf16(stream, values, m->dim, row->data) && finite_all(slots, b->n_slots);
 }
 
 /* Chooses the inputs of the pass. Returns the number of their gradients. */
@@ -259,16 +270,11 @@ enum status merge_run(struct merge *m, struct bucket *b, int rank, const struct 
     st = limits_begin(b, &limits);
     m->needed_rows = limits.needed_rows;
     TRY(st);
-    size_t n_floats = m->dim + b->n_slots;
     m->not_finite = m->capacity;
     optim_rows_begin(&b->config.optimizer, b->version + 1, rate, &step);
     for (size_t i = 0; i < limits.n; i++) {
         struct row *row = limits_row(b, &limits, i);
-        if (!row)
-            continue;
-        update_row(m, &step, i, row, scale);
-        /* the row is in the cache now */
-        if (i < m->not_finite && !finite_all(row->data, n_floats))
+        if (row && !update_row(m, b, &step, i, row, scale) && i < m->not_finite)
             m->not_finite = i;
     }
     bucket_end(b);

@@ -25,7 +25,8 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
 double chunk_rows_most_bytes(const struct chunks *chunks, int chunk)
 {
     const struct net_table *t = tables_of(chunks, chunk);
-    return bucket_most_bytes((size_t)t->dim, t->optimizer.kind, tables_share(t, t->max_rows));
+    return bucket_most_bytes((size_t)t->dim, DTYPE_F32, t->optimizer.kind,
+                             tables_share(t, t->max_rows));
 }
 
 enum status chunk_rows_create(const struct store *s, struct chunk_state *c)
