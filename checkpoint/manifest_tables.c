@@ -12,6 +12,12 @@ static json_t *table_to_json(const struct net_table *t, bool bounds)
                           row_init_name(t->init), "init_scale", (double)t->init_scale,
                           "admit_after", (json_int_t)t->admit_after, "evict_after",
                           (json_int_t)t->evict_after, "when_full", row_full_name(t->when_full));
+    /* older versions of Weir have one format only, and refuse tensors of another */
+    if (o && t->row_dtype != DTYPE_F32 &&
+        json_object_set_new(o, "row_dtype", json_string(dtype_name(t->row_dtype))) != 0) {
+        json_decref(o);
+        return NULL;
+    }
     if (!o || !bounds)
         return o;
     if (json_object_set_new(o, "max_rows", json_integer((json_int_t)t->max_rows)) == 0 &&
@@ -57,6 +63,11 @@ static const char *full_at(int i)
     return row_full_name((enum row_full)i);
 }
 
+static const char *dtype_at(int i)
+{
+    return dtype_name((enum dtype)i);
+}
+
 static bool read_table(const json_t *o, struct net_table *t)
 {
     const json_t *scale = json_object_get(o, "init_scale");
@@ -64,8 +75,12 @@ static bool read_table(const json_t *o, struct net_table *t)
     int when_full = manifest_names_find(o, "when_full", full_at, ROW_FULL_N_KINDS);
     *t = (struct net_table){.name = json_string_value(json_object_get(o, "name")),
                             .init_scale = (float)json_number_value(scale)};
-    if (!t->name || init < 0 || when_full < 0 || !json_is_number(scale))
+    int dtype = json_object_get(o, "row_dtype")
+                    ? manifest_names_find(o, "row_dtype", dtype_at, DTYPE_BF16 + 1)
+                    : DTYPE_F32;
+    if (!t->name || init < 0 || when_full < 0 || dtype < 0 || !json_is_number(scale))
         return false;
+    t->row_dtype = (enum dtype)dtype;
     t->init = (enum row_init)init;
     t->when_full = (enum row_full)when_full;
     return read_int(o, "dim", &t->dim) && read_int(o, "buckets", &t->n_buckets) &&

@@ -25,7 +25,7 @@ struct text {
 /* An export that is being written. */
 struct job {
     const struct checkpoint_restore *base, *target;
-    enum dtype row_dtype;
+    int row_dtype;
     const struct chunks *chunks;
     struct safetensors_tensor *tensors;
     struct text *names; /* names of the tensors of buckets */
@@ -101,6 +101,12 @@ static void add_tensor(struct job *j, const char *name, struct shape shape,
         (struct safetensors_tensor){.name = name, .shape = shape, .dtype = dtype};
 }
 
+/* Returns the format of a table's rows in the file. */
+static enum dtype dtype_of(const struct job *j, const struct net_table *t)
+{
+    return j->row_dtype < 0 ? t->row_dtype : (enum dtype)j->row_dtype;
+}
+
 /* Adds a tensor of a bucket: n integers or, if `dim` is above 0, n rows. */
 static void add_part(struct job *j, const struct net_table *t, int bucket, const char *kind,
                      int64_t n, int dim)
@@ -108,9 +114,9 @@ static void add_part(struct job *j, const struct net_table *t, int bucket, const
     char *name = j->names[j->n_names++].bytes;
     snprintf(name, KEY_BYTES, "%s %s [%d/%d]", t->name, kind, bucket, t->n_buckets);
     add_tensor(j, name, dim > 0 ? (struct shape){2, {n, dim}} : (struct shape){1, {n}},
-               dim == 0                     ? SAFETENSORS_I64
-               : j->row_dtype == DTYPE_BF16 ? SAFETENSORS_BF16
-                                            : SAFETENSORS_F32);
+               dim == 0                       ? SAFETENSORS_I64
+               : dtype_of(j, t) == DTYPE_BF16 ? SAFETENSORS_BF16
+                                              : SAFETENSORS_F32);
 }
 
 /* Adds the tensors of a table, with the largest numbers of rows that they can have, and the version
@@ -179,20 +185,21 @@ static enum status write_rows(struct job *j, const struct net_table *t,
 {
     const struct shape shape = {2, {b->n, t->dim}};
     size_t n = (size_t)(b->n * t->dim), bad;
-    if (j->row_dtype == DTYPE_F32)
+    enum dtype dtype = dtype_of(j, t);
+    if (dtype == DTYPE_F32)
         return safetensors_add(j->writer, &shape, b->values);
-    if ((bad = finite_first_misfit(j->row_dtype, b->values, n)) < n) {
+    if ((bad = finite_first_misfit(dtype, b->values, n)) < n) {
         LOG_E("table '%s': the row of key %" PRIu64
               " has %g, which is too large for bf16; export the rows as fp32",
               t->name, b->keys[bad / (size_t)t->dim], (double)b->values[bad]);
         return ST_RANGE;
     }
-    void *rounded = malloc(dtype_bytes(j->row_dtype, n) + 1);
+    void *rounded = malloc(dtype_bytes(dtype, n) + 1);
     if (!rounded) {
         LOG_E("out of memory for the rows of table '%s'", t->name);
         return ST_NOMEM;
     }
-    dtype_encode(j->row_dtype, rounded, b->values, n);
+    dtype_encode(dtype, rounded, b->values, n);
     enum status st = safetensors_add(j->writer, &shape, rounded);
     free(rounded);
     return st;

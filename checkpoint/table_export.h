@@ -25,8 +25,9 @@ struct table_export_counts {
 struct table_export {
     const struct checkpoint_restore *base; /* the patch begins from it; NULL: a full export */
     const struct checkpoint_restore *target;
-    /* DTYPE_F32: rows as they are; DTYPE_BF16: rows rounded to the nearest, ties to even */
-    enum dtype row_dtype;
+    /* format of the rows in the file: DTYPE_F32, or DTYPE_BF16 (rounded to the nearest, ties to
+     * even); below 0: that of the table */
+    int row_dtype;
 };
 
 /* Writes the export of `e->target`. The file is complete or absent, and replaces an older one. */

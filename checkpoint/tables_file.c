@@ -70,6 +70,13 @@ static struct shape part_shape(const struct net_table *t, int slot_floats, int p
     return is_integer(part) ? (struct shape){1, {n}} : (struct shape){2, {n, width}};
 }
 
+/* Returns the dtype of a part in the file. */
+static enum safetensors_dtype part_dtype(const struct net_table *t, int part)
+{
+    bool is_half = part == ROWS && t->row_dtype == DTYPE_BF16;
+    return is_integer(part) ? SAFETENSORS_I64 : is_half ? SAFETENSORS_BF16 : SAFETENSORS_F32;
+}
+
 void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floats, int i,
                                 char name[TABLES_FILE_NAME_BYTES], struct safetensors_tensor *out)
 {
@@ -80,7 +87,7 @@ void checkpoint_tables_describe(const struct chunks *c, int chunk, int slot_floa
     *out = (struct safetensors_tensor){
         .name = name,
         .shape = part_shape(t, slot_floats, part, most < limit ? most : limit),
-        .dtype = is_integer(part) ? SAFETENSORS_I64 : SAFETENSORS_F32};
+        .dtype = part_dtype(t, part)};
 }
 
 /* Checks that all numbers are finite, like the check of the dense chunks in shard_file.c. */
@@ -118,6 +125,24 @@ static const void *part_data(const struct checkpoint_rows *rows, int64_t slot_el
     }
 }
 
+/* Adds a part with floats, in the dtype that it has in the file. */
+static enum status add_part(struct safetensors_writer *w, const struct net_table *t, int part,
+                            const struct shape *shape, const void *data)
+{
+    size_t n = (size_t)shape_elems(shape);
+    if (part_dtype(t, part) != SAFETENSORS_BF16)
+        return safetensors_add(w, shape, data);
+    void *halves = malloc(dtype_bytes(DTYPE_BF16, n) + 1);
+    if (!halves) {
+        LOG_E("out of memory for the rows of table '%s'", t->name);
+        return ST_NOMEM;
+    }
+    dtype_encode(DTYPE_BF16, halves, data, n);
+    enum status st = safetensors_add(w, shape, halves);
+    free(halves);
+    return st;
+}
+
 static enum status write_bucket(struct safetensors_writer *w, const struct net_table *t,
                                 int slot_floats, const struct checkpoint_rows *rows)
 {
@@ -127,7 +152,7 @@ static enum status write_bucket(struct safetensors_writer *w, const struct net_t
         int part = part_at(t, slot_floats, i);
         struct shape shape =
             part_shape(t, slot_floats, part, part < PENDING_KEYS ? rows->n : rows->n_pending);
-        st = safetensors_add(w, &shape, part_data(rows, slot_elems, part));
+        st = add_part(w, t, part, &shape, part_data(rows, slot_elems, part));
     }
     return st;
 }
@@ -183,7 +208,7 @@ static bool has_shape(const struct net_table *t, int part, const struct safetens
     const struct shape *s = &e->shape;
     if (is_integer(part))
         return e->dtype == SAFETENSORS_I64 && s->n_dims == 1;
-    return e->dtype == SAFETENSORS_F32 && s->n_dims == 2 &&
+    return e->dtype == part_dtype(t, part) && s->n_dims == 2 &&
            (s->dim[1] == t->dim || (part == SLOT_0 && s->dim[1] == 1));
 }
 
@@ -378,13 +403,29 @@ static enum status take_bucket(const struct bucket_tensors *b, enum wanted wante
     return ok ? ST_OK : ST_NOMEM;
 }
 
+/* Reads the rows, which may be BF16 in the file. */
+static enum status read_rows(const struct checkpoint_restore *r, const struct bucket_tensors *b,
+                             float *to)
+{
+    const struct safetensors_entry *e = b->part[ROWS];
+    if (e->dtype == SAFETENSORS_F32)
+        return read_part(r, b, ROWS, to);
+    void *halves = malloc((size_t)e->bytes + 1);
+    enum status st = halves ? read_part(r, b, ROWS, halves) : ST_NOMEM;
+    if (st == ST_OK)
+        dtype_decode(DTYPE_BF16, to, halves, (size_t)e->n_elems);
+    else if (!halves)
+        LOG_E("%s/%s: out of memory for tensor '%s'", r->folder, r->name, e->name);
+    free(halves);
+    return st;
+}
+
 static enum status read_parts(const struct checkpoint_restore *r, const struct bucket_tensors *b,
                               enum wanted wanted, struct checkpoint_bucket *to)
 {
     void *const data[TABLES_FILE_MAX_PARTS] = {
         [KEYS] = to->keys,
         [STEPS] = to->steps,
-        [ROWS] = to->values,
         [SLOT_0] = to->slots,
         [SLOT_1] = b->part[SLOT_1] ? to->slots + b->part[SLOT_0]->n_elems : NULL,
         [PENDING_KEYS] = to->pending_keys,
@@ -393,7 +434,7 @@ static enum status read_parts(const struct checkpoint_restore *r, const struct b
     enum status st = ST_OK;
     for (int part = 0; part < end_of(wanted) && st == ST_OK; part++)
         if (b->part[part])
-            st = read_part(r, b, part, data[part]);
+            st = part == ROWS ? read_rows(r, b, to->values) : read_part(r, b, part, data[part]);
     return st;
 }
 

@@ -3,7 +3,7 @@
  *
  *   - `TABLE keys [17/64]`, I64 [n]: the keys, ascending as unsigned numbers;
  *   - `TABLE steps [17/64]`, I64 [n]: the version that changed the row last;
- *   - `TABLE rows [17/64]`, F32 [n, dim]: the values;
+ *   - `TABLE rows [17/64]`, F32 [n, dim]: the values; BF16 if the table's row_dtype is bf16;
  *   - `TABLE slot 0 [17/64]`, F32 [n, dim] or [n, 1]: the optimizer's first slot; `slot 1` the
  *     second;
  *   - `TABLE pending keys [17/64]`, I64 [m]: the keys that have no row yet, ascending;

@@ -14,7 +14,7 @@ struct ctl_export {
     const char *folder; /* --checkpoint_dir */
     const char *output;
     const char *since; /* STEP, or E.G-STEP; NULL: a full export */
-    int row_dtype;     /* enum dtype; below 0: rows as they are */
+    int row_dtype;     /* enum dtype; below 0: that of each table */
     bool json;
 };
 int ctl_export_run(const struct ctl_export *e);

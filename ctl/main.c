@@ -13,6 +13,7 @@
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include "ctl/tables.h"
+#include "kernels/vector/row_settings.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
 #include "net/security/security.h"
@@ -55,7 +56,7 @@ static const struct flag flags[] = {
     {"since", FLAG_STRING, &opt_since, 0, 0, "STEP", NULL,
      "With export: write only what changed since the checkpoint of this step, or since the one with this id, such as 1.2-300",
      NULL},
-    {"row_dtype", FLAG_CHOICE, &opt_row_dtype, 0, 0, NULL, "fp32|bf16",
+    {"row_dtype", FLAG_CHOICE, &opt_row_dtype, 0, 0, NULL, ROW_DTYPE_NAMES,
      "With export: the format of the rows in the file; bf16 rounds them, and needs half the bytes",
      NULL},
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "Seconds to wait for an answer",

@@ -82,7 +82,8 @@ static void tables_are_kept(void **state)
                                         .init_scale = 0.15f,
                                         .admit_after = 4,
                                         .evict_after = INT64_C(1) << 33,
-                                        .when_full = ROW_FULL_EVICT},
+                                        .when_full = ROW_FULL_EVICT,
+                                        .row_dtype = DTYPE_BF16},
                                        {.name = "w",
                                         .dim = 1,
                                         .n_buckets = 1,
@@ -156,6 +157,7 @@ static void tables_with_bad_settings_are_refused(void **state)
     REFUSED(admit_after, -1);
     REFUSED(evict_after, -1);
     REFUSED(when_full, ROW_FULL_N_KINDS);
+    REFUSED(row_dtype, DTYPE_F16);
 #undef REFUSED
 }
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/shard_file.h"
 #include "checkpoint/tables_file.h"
+#include "kernels/vector/float_bits.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -53,6 +54,7 @@ static void make_chunks(int64_t chunk_bytes, const char *table, struct chunks **
         {.name = "w", .dim = 4, .n_buckets = 2, .max_rows = 200, .step_rows = 50},
         {.name = "a/b[1/2]", .dim = 1, .n_buckets = 1, .max_rows = 10, .step_rows = 10},
     };
+    tables[0].row_dtype = DTYPE_BF16;
     tables[0].admit_after = 3;
     tables[1].admit_after = 2;
     for (int i = 0; i < N_TABLES; i++)
@@ -129,8 +131,10 @@ static void make_rows(const struct net_table *t, int table, int bucket, struct r
     qsort(out->keys, (size_t)out->n, sizeof *out->keys, by_key);
     for (int64_t i = 0; i < out->n; i++)
         out->steps[i] = out->keys[i] % STEP;
-    for (int64_t i = 0; i < out->n * t->dim; i++)
-        out->values[i] = (float)out->keys[i / t->dim] + (float)i;
+    for (int64_t i = 0; i < out->n * t->dim; i++) {
+        uint32_t lost = t->row_dtype == DTYPE_BF16 ? 0xffff : 0;
+        out->values[i] = float_of(bits_of((float)out->keys[i / t->dim] + (float)i) & ~lost);
+    }
     for (int64_t i = 0; i < out->n * slot_floats[table]; i++)
         out->slots[i] = -(float)i;
     make_pending(t, bucket, out);
@@ -471,6 +475,8 @@ static void false_tensors_are_refused(void **state)
         {"\"ads slot 1 [3/8]\"", "\"ads slot 2 [3/8]\"", "is not a tensor of this job"},
         {"\"ads pending keys [3/8]\"", "\"ads pending kegs [3/8]\"",
          "ads pending kegs [3/8] is not a tensor of this job"},
+        {"\"ads rows [3/8]\":{\"dtype\":\"BF16\"", "\"ads rows [3/8]\":{\"dtype\":\"F16\" ",
+         "has another dtype or shape"},
         {"\"w slot 0 [0/2]\":{\"dtype\":\"F32\"", "\"w slot 1 [0/2]\":{\"dtype\":\"F32\"",
          "has another dtype or shape"},
     };
@@ -632,6 +638,7 @@ static void settings_of_a_table_change_the_digest(void **state)
     CHANGES(admit_after, 9);
     CHANGES(evict_after, 9);
     CHANGES(when_full, ROW_FULL_EVICT);
+    CHANGES(row_dtype, DTYPE_F32);
 #undef CHANGES
 }
 

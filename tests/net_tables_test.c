@@ -233,6 +233,7 @@ static void tables_out_of_bounds_are_refused(void **state)
     REFUSED(admit_after, -1, "table 'ads': admit_after -1 is not between 0 and");
     REFUSED(evict_after, TABLES_MAX_STEPS + 1, "table 'ads': evict_after 1099511627777 is not");
     REFUSED(when_full, ROW_FULL_N_KINDS, "table 'ads': when_full 2 is unknown; there are stop|");
+    REFUSED(row_dtype, DTYPE_F16, "table 'ads': row_dtype fp16 is not one of fp32|bf16");
 #undef REFUSED
     for (int i = 0; i <= TABLES_MAX; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);
@@ -323,6 +324,7 @@ static void different_settings_are_named(void **state)
     DIFFERS(admit_after, 3, "admit_after 1 on the servers, 3");
     DIFFERS(evict_after, 3, "evict_after 0 on the servers, 3");
     DIFFERS(when_full, ROW_FULL_EVICT, "when_full stop on the servers, evict");
+    DIFFERS(row_dtype, DTYPE_BF16, "row_dtype fp32 on the servers, bf16");
 #undef DIFFERS
     other = ads;
     other.admit_after = 1;

@@ -360,6 +360,7 @@ static void settings_of_a_table_are_compared(void **state)
     REFUSED(admit_after, 2, "admit_after 1 in the checkpoint, 2 on");
     REFUSED(evict_after, 2, "evict_after 0 in the checkpoint, 2 on");
     REFUSED(when_full, ROW_FULL_EVICT, "when_full stop in the checkpoint, evict on");
+    REFUSED(row_dtype, DTYPE_BF16, "row_dtype fp32 in the checkpoint, bf16 on");
 #undef REFUSED
     chunks_destroy(m.chunks);
 }

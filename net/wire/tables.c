@@ -78,6 +78,10 @@ static enum status check_rows(const struct net_table *t)
         LOG_E("%s: when_full %d is unknown; there are %s", of, (int)t->when_full, ROW_FULL_NAMES);
         return ST_INVALID;
     }
+    if (t->row_dtype != DTYPE_F32 && t->row_dtype != DTYPE_BF16) {
+        LOG_E("%s: row_dtype %s is not one of %s", of, dtype_name(t->row_dtype), ROW_DTYPE_NAMES);
+        return ST_INVALID;
+    }
 done:
     return st;
 }
@@ -372,7 +376,8 @@ static bool table_differs(const struct net_table *a, const struct net_table *b, 
            number_differs(a, "admit_after", a->admit_after, b->admit_after, why, n) ||
            number_differs(a, "evict_after", a->evict_after, b->evict_after, why, n) ||
            text_differs(a, "when_full", row_full_name(a->when_full), row_full_name(b->when_full),
-                        why, n);
+                        why, n) ||
+           text_differs(a, "row_dtype", dtype_name(a->row_dtype), dtype_name(b->row_dtype), why, n);
 }
 
 enum status tables_compare(const struct chunks *servers, const struct chunks *worker, char *why,

@@ -34,7 +34,8 @@ struct net_table {
     int64_t admit_after; /* steps that contribute to a key before it has a row; default 1 */
     int64_t evict_after; /* steps without a gradient after which a row is absent; 0: never */
     enum row_full when_full;
-    int first_chunk; /* chunk of bucket 0; filled by tables_add */
+    enum dtype row_dtype; /* format of values in servers: DTYPE_F32 or DTYPE_BF16 */
+    int first_chunk;      /* chunk of bucket 0; filled by tables_add */
 };
 
 /* Adds tables to a table of chunks that has none, and copies their names. n 0: no tables. If

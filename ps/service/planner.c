@@ -214,7 +214,7 @@ double planner_bytes(const struct net_plan *p, int server)
         if (i < p->chunks->n_dense)
             continue;
         const struct net_table *t = tables_of(p->chunks, i);
-        bytes += bucket_most_bytes((size_t)t->dim, DTYPE_F32, t->optimizer.kind,
+        bytes += bucket_most_bytes((size_t)t->dim, t->row_dtype, t->optimizer.kind,
                                    tables_share(t, t->max_rows));
     }
     return bytes;

@@ -10,6 +10,7 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
     const struct net_table *t = tables_of(s->cfg.chunks, chunk);
     *out =
         (struct bucket_config){.dim = t->dim,
+                               .dtype = t->row_dtype,
                                .optimizer = t->optimizer,
                                .init = {t->init, t->init_scale, row_init_key(s->job.seed, t->name)},
                                .number = (uint32_t)(chunk - t->first_chunk),
@@ -25,7 +26,7 @@ void chunk_rows_config(const struct store *s, int chunk, struct bucket_config *o
 double chunk_rows_most_bytes(const struct chunks *chunks, int chunk)
 {
     const struct net_table *t = tables_of(chunks, chunk);
-    return bucket_most_bytes((size_t)t->dim, DTYPE_F32, t->optimizer.kind,
+    return bucket_most_bytes((size_t)t->dim, t->row_dtype, t->optimizer.kind,
                              tables_share(t, t->max_rows));
 }
 

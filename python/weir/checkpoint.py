@@ -20,10 +20,11 @@ BUCKET = re.compile(r"(\S+) (keys|steps|rows|slot \d+|pending \w+) \[(\d+)/(\d+)
 @dataclasses.dataclass
 class Table:
     """The rows of a sparse table, bucket after bucket. keys: unsigned 64-bit numbers. steps: of
-    each row, the version that changed it last. rows: float32 array of n rows. slots: the
-    optimizer's state, arrays with a row for each key. pending_keys: keys that have no row yet,
-    because fewer than admit_after steps have contributed to them. pending_steps: of each, the
-    version that counted such a step last. pending_counts: of each, the number of these steps."""
+    each row, the version that changed it last. rows: float32 array of n rows, which is exact if the
+    servers have them in bf16. slots: the optimizer's state, arrays with a row for each key.
+    pending_keys: keys that have no row yet, because fewer than admit_after steps have contributed
+    to them. pending_steps: of each, the version that counted such a step last. pending_counts: of
+    each, the number of these steps."""
     keys: memoryview
     steps: memoryview
     rows: memoryview
@@ -111,6 +112,13 @@ def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
     return out
 
 
+def widen(halves: bytes) -> bytearray:
+    """Returns numbers of bf16 as float32. bf16 is the upper half of float32, so this is exact."""
+    wide = bytearray(2 * len(halves))
+    wide[2::4], wide[3::4] = halves[::2], halves[1::2]
+    return wide
+
+
 def _join(table: dict[str, Any], buckets: Buckets) -> Table:
     """Returns the rows of a table of the manifest. Raises KeyError if a part of a bucket is
     missing."""
@@ -119,7 +127,9 @@ def _join(table: dict[str, Any], buckets: Buckets) -> Table:
     arrays = {kind: memoryview(b"").cast("Q") for kind in PENDING}
     for kind in kinds:
         parts = [buckets[table["name"], kind, i] for i in range(table["buckets"])]
-        flat = memoryview(b"".join(content for _, content in parts))
+        content = b"".join(content for _, content in parts)
+        is_half = kind == "rows" and table.get("row_dtype") == "bf16"
+        flat = memoryview(widen(content) if is_half else content)
         if kind in ("keys", "steps", *PENDING):
             arrays[kind] = flat.cast("Q")
         else:

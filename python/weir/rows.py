@@ -20,6 +20,7 @@ from typing import Any, Iterator, Optional
 
 from . import _library
 from ._library import Error
+from .checkpoint import widen
 
 BUCKET = re.compile(r"(\S+) (keys|steps|rows|removed) \[(\d+)/(\d+)\]$")
 KINDS = {"keys": "Q", "steps": "Q", "removed": "Q", "rows": "f"}
@@ -86,12 +87,8 @@ def _number_of(text: bytes) -> int:
 
 
 def _floats(row: memoryview) -> memoryview:
-    """Returns a row as float32. bf16 is the upper half of float32, so this is exact."""
-    if row.format == "f":
-        return row
-    halves, wide = row.tobytes(), bytearray(2 * row.nbytes)
-    wide[2::4], wide[3::4] = halves[::2], halves[1::2]
-    return memoryview(wide).cast("f")
+    """Returns a row as float32."""
+    return row if row.format == "f" else memoryview(widen(row.tobytes())).cast("f")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +134,7 @@ class _Table:
         self._key = _mix(_mix(_mix(seed) ^ USE_OF_ROWS) ^ name)
         scale, = struct.unpack("f", struct.pack("f", settings["init_scale"]))
         self._init, self._scale = settings["init"], scale
+        self._is_half = settings.get("row_dtype") == "bf16"
 
     def find(self, key: int, first: int = 0) -> Optional[tuple[int, memoryview]]:
         """Returns last step and row of a key, as of the file `first`; None: it has no row."""
@@ -151,7 +149,8 @@ class _Table:
 
     def first_row(self, key: int) -> memoryview:
         """Returns the initial values of a row, with the bits of the servers
-        (kernels/vector/row_init.c): each product is rounded once, to float32."""
+        (kernels/vector/row_init.c): each product is rounded once, to float32, and then to the
+        nearest bf16, ties to even, if the servers have rows in bf16."""
         stream, made = _mix(self._key ^ _mix(key)), [0.0] * self.dim
         for i in range(self.dim):
             if self._init == "uniform":
@@ -160,7 +159,11 @@ class _Table:
                 words = [_mix(stream ^ _mix(3 * i + k)) for k in range(3)]
                 total = sum(w >> shift & 0xffff for w in words for shift in (0, 16, 32, 48))
                 made[i] = (total - 12 * 65535 // 2) * (self._scale * 2.0**-16)
-        return memoryview(struct.pack("%df" % self.dim, *made)).cast("f")
+        row = memoryview(struct.pack("%df" % self.dim, *made))
+        if self._is_half:
+            halves = [(u + 0x7fff + (u >> 16 & 1)) >> 16 for u in row.cast("I")]
+            return _floats(memoryview(struct.pack("%dH" % self.dim, *halves)).cast("H"))
+        return row.cast("f")
 
     def keys(self) -> Iterator[int]:
         """Yields the keys of all rows, bucket after bucket."""

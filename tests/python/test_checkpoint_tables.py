@@ -28,13 +28,17 @@ def mix(x):
     return x ^ x >> 31
 
 
-def expected(n, n_buckets, dim, n_slots):
-    """Returns a table as the writer makes it, with its first n keys: the keys, rows and slots."""
+def expected(n, n_buckets, dim, n_slots, is_half):
+    """Returns a table as the writer makes it, with its first n keys: the keys, rows and slots.
+    is_half: its rows are bf16, the upper halves of floats."""
     all_keys = [3 * i + (2**63 if i % 3 == 0 else 0) for i in range(n)]
     out = [], [], [[] for _ in range(n_slots)]
     for b in range(n_buckets):
         keys = sorted(key for key in all_keys if mix(key) % n_buckets == b)
         values = array.array("f", (float(keys[i // dim]) + i for i in range(len(keys) * dim)))
+        if is_half:
+            values = array.array("f", array.array("I", [
+                x & 0xffff0000 for x in array.array("I", values.tobytes())]).tobytes())
         rows = [list(values[i:i + dim]) for i in range(0, len(values), dim)]
         out[0].extend(keys)
         out[1].extend(rows)
@@ -64,8 +68,9 @@ class CheckpointTables(unittest.TestCase):
         self.assertEqual(found.tensors["w"].tolist(), list(range(3000)))
         self.assertEqual(set(found.tables), {"ads", "w", "a/b[1/2]"})
         for name, n, n_buckets, dim, n_slots in (("ads", 150, 8, 3, 2), ("a/b[1/2]", 7, 1, 1, 0)):
+            is_half = name == "ads"
             table = found.tables[name]
-            keys, rows, slots = expected(n, n_buckets, dim, n_slots)
+            keys, rows, slots = expected(n, n_buckets, dim, n_slots, is_half)
             self.assertEqual(table.keys.tolist(), keys)
             self.assertEqual(table.steps.tolist(), [key % STEP for key in keys])
             self.assertEqual(table.rows.tolist(), rows)
