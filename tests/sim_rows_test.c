@@ -134,7 +134,7 @@ static void draw(struct contribution *c, struct row_sums *s)
 
 static void compare(const struct bucket *b, const struct row_model *m)
 {
-    size_t floats = (size_t)b->config.dim + b->n_slots;
+    size_t dim = (size_t)b->config.dim;
     for (int i = 0; i < K; i++) {
         struct row *row;
         uint64_t count;
@@ -144,7 +144,10 @@ static void compare(const struct bucket *b, const struct row_model *m)
         assert_int_equal(count, m->entry[i].step > 0 ? m->entry[i].count : 0);
         if (row) {
             assert_int_equal(row->step, m->entry[i].step);
-            assert_memory_equal(row->data, m->entry[i].data, floats * sizeof(float));
+            float values[ROW_MODEL_DIM];
+            const float *want = m->entry[i].data;
+            assert_memory_equal(bucket_values(b, row, values), want, dim * sizeof *want);
+            assert_memory_equal(bucket_slots(b, row), want + dim, b->n_slots * sizeof *want);
         }
     }
 }
@@ -187,6 +190,7 @@ static void test_equals_production(void **state)
                 struct bucket_config c = config((enum optim_rows_kind)kind);
                 c.init.kind = (enum row_init)(kind % ROW_INIT_N_KINDS);
                 c.init.scale = 0.25f;
+                c.dtype = (admit + evict) % 2 ? DTYPE_BF16 : DTYPE_F32;
                 c.admit_after = admit;
                 c.evict_after = evict;
                 c.max_rows = 16 + below(9);

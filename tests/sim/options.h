@@ -47,7 +47,8 @@
     X(evict_after, 0, 0, 4)                                                                        \
     X(max_rows, 24, 10, 24) /* limit of a bucket; if it is below 24, when_full is evict */         \
     X(full_stops, 0, 0, 1)  /* when_full is stop, in sync: workers then end with errors */         \
-    X(reads, 0, 0, 2)       /* keys that a push reads: none, the next step's, other ones */
+    X(reads, 0, 0, 2)       /* keys that a push reads: none, the next step's, other ones */        \
+    X(row_dtype, 0, 0, 3)   /* bit i: servers have the rows of table i in bf16 */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,

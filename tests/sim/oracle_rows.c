@@ -188,11 +188,14 @@ static void check_version(struct rows_at *at, const struct bucket *b)
         const struct row_entry *e = &at->right->entry[i];
         struct row *row;
         uint64_t count;
+        float values[ROW_MODEL_DIM];
         CHECK(bucket_find(b, (uint64_t)at->version, &keys[i], 1, &row) == ST_OK);
         CHECK(bucket_find_pending(b, (uint64_t)at->version, &keys[i], 1, &count) == ST_OK);
         if (row)
             check_row(at, i,
-                      &(struct seen){row->step, row->data, {row->data + dim, row->data + 2 * dim}});
+                      &(struct seen){row->step,
+                                     bucket_values(b, row, values),
+                                     {bucket_slots(b, row), bucket_slots(b, row) + dim}});
         else if (is_row(e))
             differs(at, keys[i], "has no row");
         if (count != (e->step > 0 ? e->count : 0))

@@ -1,5 +1,6 @@
 /* tests/sim/row_model.c - see row_model.h. */
 #include "tests/sim/row_model.h"
+#include "base/rng.h"
 #include <string.h>
 
 static bool is_absent(const struct bucket_config *c, const struct row_entry *e, uint64_t version)
@@ -36,6 +37,20 @@ static bool keep_bound(const struct bucket_config *c, struct row_model *m, const
         if (!evict_one(m, s))
             return false;
     return true;
+}
+
+/* Rounds new values to bf16: a float loses its lower half, after a random number of 16 bits was
+ * added. */
+static void round_values(const struct bucket_config *c, uint64_t key, uint64_t version,
+                         float *values)
+{
+    uint64_t row = rng_u64(rng_mix(c->init.key ^ rng_mix(key)), ~version);
+    for (uint64_t i = 0; i < (uint64_t)c->dim; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        bits = (bits + (rng_u64(row, i / 4) >> 16 * (i % 4) & 0xffff)) & 0xffff0000u;
+        memcpy(&values[i], &bits, sizeof bits);
+    }
 }
 
 /* Counts the step for key i; if the key has a row then, updates the row. */
@@ -80,8 +95,11 @@ bool row_model_step(const struct bucket_config *c, const uint64_t *keys, struct 
         return false;
     for (int i = 0; i < ROW_MODEL_KEYS; i++)
         if (s->has[i]) {
-            change(c, keys[i], &step, &next.entry[i], s->sum[i], s->scale);
-            next.entry[i].step = next.version;
+            struct row_entry *e = &next.entry[i];
+            change(c, keys[i], &step, e, s->sum[i], s->scale);
+            if (c->dtype == DTYPE_BF16 && e->count == 0)
+                round_values(c, keys[i], next.version, e->data);
+            e->step = next.version;
         }
     *m = next;
     return true;

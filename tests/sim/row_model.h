@@ -1,6 +1,7 @@
 /* tests/sim/row_model.h - the right rows of one bucket of a table: a plain list with one place for
  * each key that a schedule can use. It follows docs/design/decisions/sparse-tables.md, and shares
- * with production only the initial values and the optimizers. An entry is removed as soon as it is
+ * with production only the initial values and the optimizers. Rows of bf16 are floats here, rounded
+ * after each update. An entry is removed as soon as it is
  * absent, so there are no sweeps, undo logs or holds here.
  * Owns: nothing; a model is a value. Threads: any. Errors: none. */
 #ifndef TESTS_SIM_ROW_MODEL_H

@@ -391,6 +391,8 @@ void sim_schedule_tables(struct sim_schedule *s)
         o[OPT_min_workers] = 0;
         remove_apart(s);
     }
+    r = sim_random_of(s->seed, STREAM_OPTIONS, 4);
+    o[OPT_row_dtype] = sim_between(&r, 0, sim_option_high[OPT_row_dtype]);
 }
 
 /* Changes the node of a fault to the region's second server, or to its link with the first one. */

@@ -57,6 +57,7 @@ static void make_table(int i, struct net_table *t)
                             .init_scale = 1,
                             .admit_after = opt(OPT_admit_after),
                             .evict_after = opt(OPT_evict_after)};
+    t->row_dtype = opt(OPT_row_dtype) >> i & 1 ? DTYPE_BF16 : DTYPE_F32;
     bool evicts = t->max_rows < ROW_MODEL_KEYS && !opt(OPT_full_stops);
     t->when_full = evicts ? ROW_FULL_EVICT : ROW_FULL_STOP;
     optim_rows_defaults((enum optim_rows_kind)(kind % OPTIM_ROWS_N_KINDS), &t->optimizer);
@@ -83,6 +84,7 @@ struct bucket_config tables_config(int chunk)
     const struct net_table *t = tables_of(sim_chunks, chunk);
     return (struct bucket_config){
         .dim = t->dim,
+        .dtype = t->row_dtype,
         .optimizer = t->optimizer,
         .init = {t->init, t->init_scale, row_init_key(sim_job.seed, t->name)},
         .number = (uint32_t)(chunk - t->first_chunk),
