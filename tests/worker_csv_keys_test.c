@@ -192,6 +192,9 @@ static void wrong_lists_and_numbers_are_refused(void **state)
     columns.ignored = "1";
     refuse(text, &columns, ST_INVALID, "named in --key_columns and in --ignore_columns");
     columns.ignored = NULL;
+    columns.label = "city";
+    refuse(text, &columns, ST_INVALID, "column 1 is named in --key_columns and in --label_column");
+    columns.label = NULL;
     in.columns = "city,2,3";
     refuse("a,city,c\n1,Oslo,2\n", &columns, ST_INVALID, "another entry");
     in.columns = "city,1,3";
@@ -212,6 +215,33 @@ static void texts_for_missing_values_are_keys_with_a_warning(void **state)
     assert_non_null(strstr(capture_text,
                            "column 1 'city': 'NA' (first in line 3) is a key of its "
                            "own, but often stands for a missing value, as do 2 keys"));
+    data_csv_free(&csv);
+}
+
+/* Texts that other programs write for numbers become keys, but not without a warning. */
+static void numbers_in_other_notations_are_keys_with_a_warning(void **state)
+{
+    struct data_csv_columns columns = {.keys = &guessed, .n_keys = 1, .warn = 1};
+    static const char *const cells[] = {"3,5", "12%", "2024-01-31", "$ 5", "10:30"};
+    static const char *const other[] = {"a3", "-", "Rom 5b"};
+    char text[96];
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        snprintf(text, sizeof text, "price;x;label\n%s;1;1\n%s;2;0\n", cells[i], cells[i]);
+        struct data_csv csv = read_file(text, &columns);
+        assert_non_null(strstr(capture_text, "(line 2) looks like a number or a date in another"));
+        data_csv_free(&csv);
+    }
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        snprintf(text, sizeof text, "price;x;label\n%s;1;1\n", other[i]);
+        struct data_csv csv = read_file(text, &columns);
+        assert_null(strstr(capture_text, "looks like a number"));
+        data_csv_free(&csv);
+    }
+    const struct data_csv_key_input in = {
+        .name = "f", .columns = "price", .listed_by = "--key_columns"};
+    columns.keys = &in;
+    struct data_csv csv = read_file("price;x;label\n3,5;1;1\n", &columns);
+    assert_null(strstr(capture_text, "looks like a number"));
     data_csv_free(&csv);
 }
 
@@ -315,6 +345,8 @@ static void equal_names_keep_positions_beside_keys(void **state)
 int main(void)
 {
     return RUN_TESTS(
+        numbers_in_other_notations_are_keys_with_a_warning,
+
         listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
         only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
         mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,

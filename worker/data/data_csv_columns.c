@@ -58,9 +58,13 @@ enum status data_csv_columns_find(struct csv *c, const char *name, size_t bytes,
 
 static enum status assign_column(struct csv *c, const char *flag, int64_t column, int64_t role)
 {
-    if (c->role[column] == DATA_CSV_IGNORED && role != DATA_CSV_IGNORED) {
-        LOG_E("%s: column %lld is named in --ignore_columns and in --%s; name it in one of them",
-              c->path, (long long)column + 1, flag);
+    int64_t had = c->role[column];
+    if ((had == DATA_CSV_IGNORED && role != DATA_CSV_IGNORED) || had <= DATA_CSV_KEY) {
+        LOG_E("%s: column %lld is named in %s and in --%s; name it in one of them", c->path,
+              (long long)column + 1,
+              had == DATA_CSV_IGNORED ? "--ignore_columns"
+                                      : c->columns->keys[DATA_CSV_KEY - had].listed_by,
+              flag);
         return ST_INVALID;
     }
     if (c->role[column] != DATA_CSV_FEATURE) {

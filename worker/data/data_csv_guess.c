@@ -32,6 +32,33 @@ static const char *see_line(struct csv_seen *seen, const struct csv *c, const ch
     return end ? end + 1 : c->end;
 }
 
+/* Returns true if the field has digits, and otherwise only characters that numbers and dates in
+ * other notations have. */
+static bool looks_like_number(const struct data_csv_field *f)
+{
+    bool has_digit = false;
+    for (size_t i = 0; i < f->n; i++) {
+        if (!f->at[i] || !strchr("0123456789+-.,/:%$ eE", f->at[i]))
+            return false;
+        has_digit |= f->at[i] >= '0' && f->at[i] <= '9';
+    }
+    return has_digit;
+}
+
+void data_csv_keys_warn_guess(const struct csv *c)
+{
+    char text[DATA_CSV_COLUMN_BYTES], shown[DATA_CSV_SHOWN_BYTES];
+    const struct csv_keys *keys = c->keys;
+    for (int64_t k = 0; keys && keys->seen && k < c->n_columns; k++) {
+        const struct csv_seen *s = &keys->seen[k];
+        if (c->role[k] == DATA_CSV_KEY - keys->auto_input && looks_like_number(&s->text))
+            LOG_W(
+                "%s: column %s: '%s' (line %lld) looks like a number or a date in another notation, but each text of this column is a key; write numbers with a decimal point and without units, or name the column in --key_columns if these texts are keys",
+                c->path, data_csv_report_column(c, k, text),
+                data_csv_show(s->text.at, s->text.n, shown), (long long)s->text_line);
+    }
+}
+
 enum status data_csv_keys_guess(struct csv *c)
 {
     enum status st = ST_OK;

@@ -208,6 +208,8 @@ enum status data_csv_keys_begin(struct csv *c)
     }
     for (size_t j = 0; c->columns->describe && j < c->keys->n_columns; j++)
         log_column(c, &c->keys->column[j]);
+    if (c->columns->warn)
+        data_csv_keys_warn_guess(c);
 done:
     return st;
 }

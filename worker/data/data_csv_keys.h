@@ -55,6 +55,8 @@ enum status data_csv_keys_guess(struct csv *c);
 /* Refuses columns with numbers and text, after it is known whether line 1 is a sample
  * (data_csv_guess.c). */
 enum status data_csv_keys_check_guess(const struct csv *c);
+/* Warns of columns that were found but whose texts may be numbers (data_csv_guess.c). */
+void data_csv_keys_warn_guess(const struct csv *c);
 /* Prepares the reading of rows, and logs the columns. */
 enum status data_csv_keys_begin(struct csv *c);
 /* Stores a cell of the current row. */
