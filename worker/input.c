@@ -243,7 +243,7 @@ enum status input_open(struct worker *w)
     enum status st = ST_OK;
     TRY(input_keys_set(w));
     TRY(open_train(w));
-    input_keys_follow(w);
+    TRY(input_keys_follow(w));
     /* samples of other classes may be on other workers if --data_shard=own is set */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));

@@ -159,14 +159,19 @@ done:
     return st;
 }
 
-void input_keys_follow(struct worker *w)
+enum status input_keys_follow(struct worker *w)
 {
     const struct dataset *d = w->train;
     for (int i = 0; d && d->keys && i < d->keys->n; i++) {
+        if (w->opt.data_own && d->key_columns && !w->keys[i].columns)
+            return refuse_flag(
+                "data_shard=own",
+                "each worker would look for columns of keys in its own part of the data; list them in --key_columns, the same on all workers");
         w->keys[i].n_columns = d->keys->input[i].n_columns;
         w->keys[i].columns = d->key_columns ? d->key_columns[i] : NULL;
         w->keys[i].is_resolved = d->key_columns != NULL;
     }
+    return ST_OK;
 }
 
 /* Refuses columns that were guessed in samples to evaluate, because they may be others than in

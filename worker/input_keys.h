@@ -10,8 +10,9 @@
 /* Adds the inputs of w->inputs to the requests of all sets. Refuses flags that the model does not
  * use. Called before the first set is opened. */
 enum status input_keys_set(struct worker *w);
-/* Makes the later sets use the columns of the training set. Called after it was opened. */
-void input_keys_follow(struct worker *w);
+/* Makes the later sets use the columns of the training set. Called after it was opened.
+ * ST_INVALID: the worker found columns in its own part of the data (--data_shard=own). */
+enum status input_keys_follow(struct worker *w);
 /* Checks that all sets have keys of one kind, arrays or columns. */
 enum status input_keys_check(const struct worker *w);
 /* Writes the columns of the set's keys. */

@@ -61,11 +61,11 @@ class KeyColumns(harness.Test):
         summary = job.finish_alike()[0]
         return job.workers[0].output(), summary
 
-    def refuse(self, said, *flags, model, train=None, status=1):
+    def refuse(self, said, *flags, model, train=None, data=True, status=1):
         """Runs a worker that ends before it asks the server."""
         hosts = ["--ps_hosts=%s:9" % harness.LOOPBACK, "--worker_hosts=%s:10" % harness.LOOPBACK,
                  "--task_index=0"]
-        folder = self.folder(train or text(table(60, 1)))
+        folder = data and self.folder(train or text(table(60, 1)))
         self.assertIn(said, self.run_worker(*hosts, *FLAGS, *flags, model=model, data=folder,
                                             status=status).output())
 
@@ -139,8 +139,16 @@ class KeyColumns(harness.Test):
         rows[4][1] = "4x"
         self.refuse("column 2 'age' has numbers (first in line 2: '", model=self.model(),
                     train=text(rows))
+        self.refuse("column 1 is named in --key_columns and in --label_column",
+                    "--key_columns=1", "--label_column=town", model=self.model())
         self.refuse("no column has only text; name its columns with --key_columns",
                     "--ignore_columns=town,kinds", model=self.model())
+
+    def test_columns_of_own_data_must_be_listed(self):
+        """Each worker could find other columns in its part."""
+        self.refuse("--data_shard=own: each worker would look for columns of keys in its own part",
+                    "--data_shard=own", "--train_data=" + self.write("own.csv", text(table(60, 1))),
+                    "--key_separator=|", model=self.model(), data=False)
 
     def test_unused_flags_refused(self):
         rows = text([[1, *r[1:2], 2, r[3]] for r in table(60, 1)])
