@@ -43,7 +43,7 @@ def by_weir(model, data, o, clock):
         if rule:
             rule.step()
             rule.zero_grad()
-        clock.at(-1, loss)
+        clock.at(-1, loss.item())
         if step.step + 1 == step.train_steps:
             end = clock.now()  # the servers end after the last step
     clock.report(end)
@@ -66,7 +66,7 @@ def by_pytorch(model, data, o, clock):
         rule.zero_grad()
         loss.backward()
         rule.step()
-        clock.at(-1, loss)
+        clock.at(-1, loss.item())
     clock.report()
     if o["kind"] == "ddp":
         distributed.destroy_process_group()

@@ -1,6 +1,8 @@
 """Measures samples/s, CPU seconds and memory of a net with one large embedding table. All rows are
 measured in one run on one machine:
 
+  model   Weir's own worker program with a model file and a sparse table, mode sync: 1 ps and 2
+          workers
   tables  a sparse table of Weir's servers (weir.torch.Embedding), mode sync: 1 ps and 2 workers;
           each step names the keys of the next batch
   async   the same in mode async, in which rows are read when a step begins
@@ -13,23 +15,29 @@ measured in one run on one machine:
 A sample has --keys keys, log-uniform in [0, --rows); their rows are the input of 3 hidden layers of
 --width and a sigmoid. The optimizer is Adam, for rows torch.optim.SparseAdam or Weir's equal. Rows
 begin with zeros and layers with the same values, so tables and ddp train alike; the run fails if
-their late losses differ. The first --warmup steps and start-up are not timed. Rounds of the rows
-alternate, every second one in reverse order, and the results are medians. CPU seconds are per 1,000
-samples and include those of the server; memory is the highest RSS of a process."""
+their late losses differ. In model, rows and layers begin with other values (zeros in both rows and
+biases would stop at the first relu), and the samples are others of the same distribution. The first
+--warmup steps and start-up are not timed. Rounds of the rows alternate, every second one in reverse
+order, and the results are medians. CPU seconds are per 1,000 samples and include those of the
+server; memory is the highest RSS of a process."""
 import argparse
 import json
 import os
 import statistics
 import sys
+import tempfile
 
+import sparse_model
 import two_members
 from common import SOURCE, machine, write_json
 
 RUN = os.path.join(SOURCE, "bench/sparse_run.py")
-NAMES = {"tables": "sparse table, sync", "async": "sparse table, async",
+MODEL = os.path.join(SOURCE, "bench/sparse_model.py")
+NAMES = {"model": "Weir's worker, sync",
+         "tables": "sparse table, sync", "async": "sparse table, async",
          "dense": "dense parameters, sync", "ddp": "DDP on gloo, sparse gradients",
          "alone": "2 processes that do not communicate"}
-WEIR = ("tables", "async", "dense")  # kinds with servers
+WEIR = ("model", "tables", "async", "dense")  # kinds with servers
 ALLOW_LOSS = 2e-2  # largest relative difference between the late losses of tables and ddp
 
 
@@ -52,19 +60,24 @@ def parse():
     return p.parse_args()
 
 
-def options(args, kind, rank, servers):
+def options(args, kind, rank, servers, folder):
     steps = args.warmup + (args.dense_steps if kind == "dense" else args.steps)
     if kind == "async":
         steps *= 2  # each contribution is a step of the job
     return json.dumps({"kind": kind, "rank": rank, "servers": servers, "warmup": args.warmup,
-                       "steps": steps, "rows": args.rows, "dim": args.dim, "keys": args.keys,
-                       "width": args.width, "batch": args.batch, "threads": args.threads})
+                       "folder": folder, "steps": steps, "rows": args.rows, "dim": args.dim,
+                       "keys": args.keys, "width": args.width, "batch": args.batch,
+                       "threads": args.threads})
 
 
 def round_of(args, kind):
     """Returns {figure: value} of one round."""
-    ranks, server = two_members.run(kind in WEIR, lambda rank, servers: [
-        sys.executable, RUN, options(args, kind, rank, servers)], kind, args.limit)
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "model":
+            sparse_model.samples(folder, vars(args))
+        ranks, server = two_members.run(kind in WEIR, lambda rank, servers: [
+            sys.executable, MODEL if kind == "model" else RUN,
+            options(args, kind, rank, servers, folder)], kind, args.limit)
     seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
     samples = args.batch * sum(len(r["losses"]) - args.warmup for r in ranks)
     of_servers = sum(r["cpu_of_servers"] for r in ranks)
@@ -90,12 +103,14 @@ def report(args, rounds):
         print("| %s | %.0f | %.0f to %.0f | %.1f | %.1f | %.0f | %.0f | %.4f |" % (
             NAMES[kind], m["samples_per_s"], min(speeds), max(speeds), m["cpu_ms_per_1000"],
             m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"], m["loss"]))
-    for other in ("ddp", "alone", "dense"):
-        if {"tables", other} <= median.keys():
-            ratios = [a["samples_per_s"] / b["samples_per_s"]
-                      for a, b in zip(rounds["tables"], rounds[other])]
-            print("\nsamples/s, sparse table to %s, round by round: median %.2f (%.2f to %.2f)" % (
-                NAMES[other], statistics.median(ratios), min(ratios), max(ratios)))
+    for one in ("model", "tables"):
+        for other in ("ddp", "alone", "dense"):
+            if {one, other} <= median.keys():
+                ratios = [a["samples_per_s"] / b["samples_per_s"]
+                          for a, b in zip(rounds[one], rounds[other])]
+                print("\nsamples/s, %s to %s, round by round: median %.2f (%.2f to %.2f)" % (
+                    NAMES[one], NAMES[other], statistics.median(ratios), min(ratios),
+                    max(ratios)))
     write_json({"machine": machine(), "options": vars(args), "rounds": rounds}, args.json)
     if {"tables", "ddp"} <= median.keys():
         a, b = median["tables"]["loss"], median["ddp"]["loss"]

@@ -73,7 +73,7 @@ def by_weir(model, batches, o, clock):
             exchange.reads(model.rows, batches.keys_of(step.step + 1))
         loss = batches.loss(model, step.step)
         loss.backward()
-        clock.at(-1, loss)
+        clock.at(-1, loss.item())
         if step.step + 1 >= step.train_steps or o["kind"] == "async":
             end = clock.now()  # before the servers end
     clock.report(end)
@@ -94,7 +94,7 @@ def by_pytorch(model, batches, o, clock):
         loss.backward()
         for rule in rules:
             rule.step()
-        clock.at(-1, loss)
+        clock.at(-1, loss.item())
     clock.report()
     if o["kind"] == "ddp":
         distributed.destroy_process_group()
