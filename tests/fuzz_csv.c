@@ -70,14 +70,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, end + 1, n);
     const struct data_csv_key_input keys = {
         .name = "keys",
-        .columns = name && strchr("#@", *column) ? column + 1 : NULL,
+        .columns = *column && strchr("#@", *column) ? column + 1 : NULL,
         .listed_by = "the first line",
         .are_numbers = *column == '#',
         .is_resolved = *column == '@',
     };
     const struct data_csv_columns columns = {
         .keys = &keys,
-        .n_keys = name && strchr("&#@", *column),
+        .n_keys = *column && strchr("&#@", *column),
         .no_features = *column == '@',
         .label_names = *column == '@' ? "label" : NULL,
         .key_separator = *column == '&' ? column[1] : '|',
