@@ -474,6 +474,8 @@ enum status flags_parse(const struct flags_program *prog, int argc, char **argv,
     *exit_now = parse.help != HELP_NONE || parse.version;
     st = *exit_now ? ST_OK : parse.st;
 done:
+    if (st == ST_NOMEM)
+        LOG_E("out of memory for the command line");
     free_strings(docs, docs ? prog->n_flags : 0);
     free(opts);
     return st;

@@ -5,7 +5,7 @@
  * Threads: the main thread, before other threads start, except functions with the comment "Any
  *          thread".
  * Errors:  ST_INVALID, logged with the flag, its value and the accepted values. All unknown names
- *          are logged, not only the first. */
+ *          are logged, not only the first. ST_NOMEM, logged. */
 #ifndef BASE_FLAGS_H
 #define BASE_FLAGS_H
 #include "base/status.h"

@@ -84,6 +84,7 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
             h.addr = grown;
         if (!addr || !grown) {
             free(addr);
+            LOG_E("--%s: out of memory", flag);
             st = ST_NOMEM;
             break;
         }

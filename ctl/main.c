@@ -141,7 +141,16 @@ static int64_t timeout_ms(void)
 static int exit_code_of(enum status st)
 {
     int unreached = st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED;
-    return st == ST_OK ? 0 : unreached && !tls_client_refused() ? EXIT_RETRY : EXIT_REFUSED;
+    return st == ST_OK                          ? 0
+           : st == ST_NOMEM                     ? EXIT_RETRY
+           : unreached && !tls_client_refused() ? EXIT_RETRY
+                                                : EXIT_REFUSED;
+}
+
+/* Returns the exit code for a command line that could not be read. */
+static int usage_exit_code(enum status st)
+{
+    return st == ST_NOMEM ? EXIT_RETRY : EXIT_USAGE;
 }
 
 /* Logs that a server did not answer. If no server is left to ask, it adds that the job may have
@@ -153,7 +162,9 @@ static void log_unreached(const struct hosts *ps, int server, bool is_last, enum
     if (is_last && st == ST_UNAVAILABLE && status_client_is_refused(why))
         over =
             "; if the job has ended, it has no servers any more: the log of ps 0 has its last step, and the folder of --checkpoint_dir its checkpoints";
-    if (st == ST_DEADLINE)
+    if (st == ST_NOMEM)
+        LOG_E("ps:%d (%s): out of memory for its answer", server, ps->addr[server]);
+    else if (st == ST_DEADLINE)
         LOG_E("ps:%d (%s) did not answer within %" PRId64 " s", server, ps->addr[server],
               opt_timeout_s);
     else
@@ -476,8 +487,9 @@ int main(int argc, char **argv)
     int exit_now = 0, exit_code = EXIT_USAGE, n_words;
     process_set_up();
     log_init("weirctl", -1, LOG_LEVEL_INFO);
-    if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
-        return EXIT_USAGE;
+    enum status st = flags_parse(&program, argc, argv, &exit_now);
+    if (st != ST_OK)
+        return usage_exit_code(st);
     if (exit_now)
         return 0;
     if (opt_quiet && opt_log_level < LOG_LEVEL_WARN)
@@ -485,8 +497,11 @@ int main(int argc, char **argv)
     log_init("weirctl", -1, (enum log_level)opt_log_level);
     const char *const *words = flags_words(&n_words);
     bool is_export = n_words > 0 && strcmp(words[0], "export") == 0;
-    if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
-        return EXIT_USAGE;
+    st = net_environment_check();
+    if (st == ST_OK)
+        st = hosts_parse(opt_ps_hosts, "ps_hosts", &ps);
+    if (st != ST_OK)
+        return usage_exit_code(st);
     bool has_room = is_export || descriptors_reserve(NET_GRPC_DESCRIPTORS + 1) == ST_OK;
     if (!has_room || (!is_export && security_start(&opt_security) != ST_OK)) {
         hosts_free(&ps);

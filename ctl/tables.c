@@ -37,7 +37,7 @@ static const char *ask_one(const struct net_status_server *v, const struct reque
         return "it is missing";
     enum status st = status_client_ask(v->address, 0, r->timeout_ms, answer, why);
     if (st != ST_OK)
-        return st == ST_DEADLINE ? "no answer" : why;
+        return st == ST_NOMEM ? "out of memory" : st == ST_DEADLINE ? "no answer" : why;
     return answer->n_tables == n_tables ? NULL : "it has not begun this generation";
 }
 

@@ -259,8 +259,9 @@ int main(int argc, char **argv)
     process_set_up();
     json_text_set_up();
     log_init("ps", -1, LOG_LEVEL_INFO);
-    if (ps_options_parse(argc, argv, &opt, &exit_now) != ST_OK)
-        return EXIT_USAGE;
+    enum status parsed = ps_options_parse(argc, argv, &opt, &exit_now);
+    if (parsed != ST_OK)
+        return parsed == ST_NOMEM ? EXIT_RETRY : EXIT_USAGE;
     if (exit_now)
         return 0;
     log_init("ps", -1, (enum log_level)opt.log_level);

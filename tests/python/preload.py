@@ -25,6 +25,51 @@ ssize_t pread(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, t
 ssize_t pread64(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, to, n, at); }
 """
 
+# The allocation number FAIL_AT of the program's own code fails; those of its libraries never do.
+LACKING_MEMORY = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void *__libc_malloc(size_t n), *__libc_calloc(size_t n, size_t each);
+void *__libc_realloc(void *old, size_t n);
+static unsigned long first, end; /* addresses of the program */
+static int n_made;
+static int find(struct dl_phdr_info *of, size_t bytes, void *ctx)
+{
+    for (int i = 0; i < of->dlpi_phnum; i++) {
+        unsigned long at = of->dlpi_addr + of->dlpi_phdr[i].p_vaddr;
+        if (of->dlpi_phdr[i].p_type != PT_LOAD)
+            continue;
+        first = !first || at < first ? at : first;
+        end = at + of->dlpi_phdr[i].p_memsz > end ? at + of->dlpi_phdr[i].p_memsz : end;
+    }
+    return 1; /* the program precedes its libraries */
+}
+__attribute__((constructor)) static void begin(void) { dl_iterate_phdr(find, NULL); }
+static int fails(void *caller)
+{
+    unsigned long at = (unsigned long)caller;
+    int fails = at >= first && at < end &&
+                __atomic_add_fetch(&n_made, 1, __ATOMIC_RELAXED) == atoi(getenv("FAIL_AT"));
+    if (fails)
+        errno = ENOMEM;
+    return fails;
+}
+#define FAILS fails(__builtin_return_address(0))
+void *malloc(size_t n) { return FAILS ? NULL : __libc_malloc(n); }
+void *calloc(size_t n, size_t each) { return FAILS ? NULL : __libc_calloc(n, each); }
+void *realloc(void *old, size_t n) { return FAILS ? NULL : __libc_realloc(old, n); }
+char *strdup(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *to = FAILS ? NULL : __libc_malloc(n);
+    return to ? memcpy(to, text, n) : NULL;
+}
+"""
+
 # While the file HOLD exists, a rename() to a name that ends with HELD_NAME waits, or, with
 # HELD_FULL in the environment, fails as on a full disk.
 HOLDS_NAMES = r"""

@@ -5,7 +5,10 @@ tables, or settings that tables cannot have, are refused with a sentence."""
 import json
 import struct
 
+import unittest
+
 import harness
+import preload
 from test_wire import Client, Stream
 
 DIM, RATE = 4, 0.25
@@ -135,6 +138,39 @@ class WireTables(Client):
             for s in streams:
                 s.cancel()
             self.kill(*servers)
+
+    @unittest.skipIf(harness.SANITIZE, "the preloaded library precedes the sanitizer's")
+    def test_weirctl_without_memory_names_the_cause(self):
+        """Each of the allocations of weirctl fails in turn. It then exits with 138 after a line on
+        stderr, or warns that a part of the answer is missing."""
+        server_job, servers, _, streams = self.open_two()
+        env = preload.env(self, preload.LACKING_MEMORY)
+        for command in ["status"], ["tables", "--json"]:
+            n_failed = 0
+            for at in range(1, 1000):
+                found = harness.capture([
+                    harness.program("weirctl"), "--ps_hosts=" + server_job.ps_hosts[0], *command],
+                    60, env={**env, "FAIL_AT": str(at)})
+                if found.returncode == 0 and not found.stderr:
+                    break
+                n_failed += 1
+                with self.subTest(command, at=at):
+                    self.assertRegex(found.stderr, "memory")
+                    if found.returncode == 0:  # a warning names the part that is missing
+                        self.assertIn(" W ", " " + found.stderr)
+                    else:
+                        self.assertEqual(found.returncode, 138)
+            else:
+                self.fail("no run without a failed allocation")
+            self.assertGreater(n_failed, 20)
+        for at in range(1, 4):
+            found = harness.capture([harness.program("ps"), "--ps_hosts=localhost:1"], 60,
+                                    env={**env, "FAIL_AT": str(at)})
+            self.assertEqual(found.returncode, 138)
+            self.assertRegex(found.stderr, "out of memory for the command line")
+        for s in streams:
+            s.cancel()
+        self.kill(*servers)
 
     def test_weirctl_does_not_wait_for_hanging_server(self):
         """The status does not wait for the rows of a server that hangs, whether ps 0 reports
