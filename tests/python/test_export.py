@@ -251,6 +251,18 @@ class Export(table_job.TableJob):
                     "--output=" + self.path("half"), "--row_dtype=bf16")
         self.assertFalse(os.path.exists(self.path("half")))
 
+    def test_higher_max_rows_needs_a_full_export(self):
+        old = self.train_and_kill(14)
+        self.settings = ["table.max_rows=2000"]
+        self.start_servers(2)
+        self.start_members(2)
+        self.finish()
+        self.refuse(REBASE, "--since=%s: the job had other parameters, tables, --chunk_bytes or "
+                    "another --seed; begin again with a full export" % old[-1],
+                    "--output=" + self.path("no"), "--since=" + old[-1])
+        self.assertFalse(os.path.exists(self.path("no")))
+        self.assertEqual(json.loads(self.export()[1]["tables"])[0]["max_rows"], 2000)
+
     def test_job_without_tables(self):
         self.train(WITHOUT_TABLES)
         tensors, metadata = self.export(has_table=False)
