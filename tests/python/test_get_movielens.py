@@ -7,6 +7,7 @@ import io
 import os
 import random
 import re
+import shlex
 import threading
 import zipfile
 
@@ -101,9 +102,30 @@ class GetMovielens(harness.Test):
         self.assertIn("90000 samples in %s, 10000 in test.csv" % self.path("movies/train.csv"),
                       said)
         self.check_result()
-        worker = self.run_worker("--data_dir=" + self.path("movies"), "--label_column=liked",
-                                 "--ignore_columns=genre", "--train_steps=2", data=False)
-        self.assertIn("(10000 samples)", worker.output())
+        self.check_guide()
+
+    def check_guide(self):
+        """Runs the commands of docs/guide/sparse-models.md that train and read deepfm."""
+        _, text = harness.read_source("docs/guide/sparse-models.md").split("## DeepFM on MovieLens")
+        env = dict(os.environ, WEIR_BIN=harness.BIN, PATH=harness.BIN + ":" + os.environ["PATH"])
+        commands = [shlex.split(line) for line in re.findall("\n    (.*)", text.split("\n## ")[0])]
+        self.assertEqual([c[0] for c in commands], ["scripts/get_movielens", "scripts/run_local",
+                                                    "worker", "worker", "weirctl"])
+        os.rename(self.path("movies"), self.path("movielens"))
+        said = []
+        commands[1].insert(1, "--out=out")  # the default is in the source tree
+        for name, *words in commands[1:]:
+            words = ["--train_steps=30" if word == "--epochs=5" else word for word in words]
+            job = self.start(name, [harness.source(name) if "/" in name else name, *words],
+                             cwd=self.dir(), env=env)
+            said.append(job.wait_output(90))
+        self.assert_has(said[0], "column 1 'user_id' is keys of input 'fields': --key_columns",
+                        "90000 rows, 1 feature", "global step: 30)")
+        figures = [re.search(r"test accuracy: .*, test AUC: .* \(10000 samples\)", out).group()
+                   for out in said[:3]]
+        self.assertEqual(len(set(figures)), 1, figures)
+        self.assertIn("full export of 1.1-30", said[3])
+        self.assertEqual(len(harness.read_text(self.path("liked.csv")).splitlines()), 10001)
 
     def test_wheel_of_an_index(self):
         content = io.BytesIO()
