@@ -242,6 +242,8 @@ static void bad_keys_are_refused(void **state)
         {HEAD(KEYS("k", ", \"columns\": [\"a\", \"b,c\"]")) ONE_BAG FLAT_TAIL,
          "each a string without a comma"},
         {HEAD(KEYS("k", ", \"columns\": [\"a\", 3]")) ONE_BAG FLAT_TAIL, "\"columns\" must be"},
+        {HEAD(KEYS("k", ",\n\"columns\": [\"a\", \"b\", \"a\"]")) ONE_BAG FLAT_TAIL,
+         "line 3, input 'k': \"columns\" has \"a\" twice: remove one"},
         {HEAD(KEYS("k", ", \"columns\": [\"\"]")) ONE_BAG FLAT_TAIL, "\"columns\" must be"},
         {HEAD(KEYS("k", ", \"columns\": \"city\"")) ONE_BAG FLAT_TAIL, "\"columns\" must be"},
         {HEAD(KEYS("k", ", \"columns\": 1025")) ONE_BAG FLAT_TAIL, "\"columns\" must be"},

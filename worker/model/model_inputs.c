@@ -52,6 +52,18 @@ static bool is_column(const json_t *v)
     return name && *name && !strchr(name, ',');
 }
 
+/* Returns the first name of a list that an earlier one equals; NULL: all differ. */
+static const char *find_second(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(name, json_string_value(json_array_get(list, k))) == 0)
+                return name;
+    }
+    return NULL;
+}
+
 /* Joins the names of columns to "a,b". */
 static enum status join_columns(const json_t *list, char **out)
 {
@@ -79,6 +91,7 @@ static enum status read_columns(const struct model_reader *r, struct model_key_i
     const char *word = v ? json_string_value(v) : "auto";
     size_t n = json_is_array(v) ? json_array_size(v) : 0, i;
     int good = 1;
+    char shown[64];
     json_array_foreach(v, i, name)
     {
         good &= is_column(name);
@@ -92,6 +105,10 @@ static enum status read_columns(const struct model_reader *r, struct model_key_i
             r, "columns",
             "\"columns\" must be a list of 1 to %d names or numbers of columns, each a string without a comma, or the number of columns, or \"auto\"",
             MODEL_MAX_KEY_COLUMNS);
+    const char *second = find_second(v);
+    if (second)
+        return model_json_fail(r, "columns", "\"columns\" has \"%s\" twice: remove one",
+                               model_json_printable(shown, sizeof shown, second));
     in->n_columns = (int)n;
     return json_is_array(v) ? join_columns(v, &in->columns) : ST_OK;
 }
