@@ -346,6 +346,7 @@ static void log_network(const struct worker *w)
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path, one ? 2 : w->model->classes,
           w->train->targets ? "targets" : "classes");
+    set_up_tables_log(w);
     if (one)
         LOG_I("the output of model '%s' is the probability of class 1%s%s%s", w->model->name,
               w->train->class_names ? " ('" : "", data_words_name(w->train->class_names, 1, name),

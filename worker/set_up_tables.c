@@ -83,3 +83,15 @@ enum status set_up_tables_add(struct worker *w)
     free(wishes);
     return st;
 }
+
+void set_up_tables_log(const struct worker *w)
+{
+    for (int i = 0; i < w->model->n_tables; i++) {
+        const struct net_table *t = &w->chunks->tables[i];
+        const struct layer *l = &w->model->layers[w->model->tables[i].layer];
+        LOG_I("table '%s': a row of %d %s for each key of input '%s', at most %lld rows; %s",
+              t->name, t->dim, t->dim == 1 ? "float" : "floats",
+              w->model->inputs.keys[l->keys].name, (long long)t->max_rows,
+              optim_rows_name(t->optimizer.kind));
+    }
+}

@@ -121,6 +121,8 @@ enum status set_up_tables_inputs(struct worker *w);
 enum status set_up_tables_check(struct worker *w);
 /* Adds the model's tables to the chunks. Called when the number of steps is known. */
 enum status set_up_tables_add(struct worker *w);
+/* Logs a line for each table. */
+void set_up_tables_log(const struct worker *w);
 /* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */
 enum status set_up_threads(struct worker *w);
 /* Describes the arithmetic of the worker's sums. Called when the towers exist. */

@@ -36,6 +36,8 @@ class SparseGuide(harness.Test):
                                       "--batch_size=20", "--intra_op_threads=1"],
                                ps_flags=["--checkpoint_dir=" + self.path("saved")])
         auc = job.finish_alike()[0]["test_auc"]
+        self.assertIn("table 'factors': a row of 8 floats for each key of input 'fields', at most "
+                      "1000000 rows; adagrad", job.workers[0].output())
         self.assertGreater(auc, 0.9)
         line = "test AUC: %.4f" % auc
         out = self.run_worker("--predict=" + self.path("saved"), "--output=" + self.path("p.csv"),
