@@ -264,6 +264,12 @@ static void report_unknown(const struct flags_program *prog, int argc, char **ar
     *i += !strchr(argv[*i], '=') && *i + 1 < argc && argv[*i + 1][0] != '-';
 }
 
+/* Returns true for a flag of this program: the value before it was forgotten. */
+static bool is_flag(const struct flags_program *prog, const char *arg)
+{
+    return strncmp(arg, "--", 2) == 0 && flags_name_find(prog, arg + 2, strcspn(arg + 2, "="));
+}
+
 /* Writes one argument in its canonical form, --name or --name=value; NULL: the flag belongs to
  * another program. If the value is a separate argument, moves *i to it. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
@@ -294,7 +300,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
         }
         name = f->name;
         if (!value && !flags_stand_alone(f)) {
-            if (*i + 1 >= argc) {
+            if (*i + 1 >= argc || is_flag(prog, argv[*i + 1])) {
                 LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
                 return ST_INVALID;
             }

@@ -192,6 +192,9 @@ static void test_bad_values(void **state)
     assert_int_equal(PARSE("--list", "json"), ST_INVALID);
     assert_int_equal(PARSE("--ps_hosts"), ST_INVALID);
     says("--ps_hosts: a value is missing");
+    assert_int_equal(PARSE("--ps_hosts", "--sync_mode=sync"), ST_INVALID);
+    says("--ps_hosts: a value is missing");
+    assert_int_equal(PARSE("--ps_hosts", "--other=sync"), ST_OK); /* no flag of this program */
 }
 
 static void test_unknown(void **state)
