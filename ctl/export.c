@@ -49,6 +49,10 @@ static bool check_output(const struct ctl_export *e)
     char dir[PATH_MAX];
     if (target_find(e->output, &t) != 0 || target_folder(t.path, dir) != 0)
         return true; /* output_path_check names the fault */
+    if (strcmp(e->output, "-") == 0) {
+        LOG_E("--output=-: an export cannot be written to a pipe; write the name of a file");
+        return false;
+    }
     if (t.in_place) {
         LOG_E("--output=%s is a device or a FIFO; write the name of a file", e->output);
         return false;
@@ -149,7 +153,8 @@ static int open_target(const struct ctl_export *e, struct checkpoint_restore **o
     bool is_there = stat(e->folder, &s) == 0;
     if (!is_there || !S_ISDIR(s.st_mode)) {
         LOG_E("--checkpoint_dir=%s: %s", e->folder,
-              is_there ? "it is not a folder" : status_errno_text(errno));
+              is_there ? "it is not a folder; write the folder of the job's checkpoints"
+                       : status_errno_text(errno));
         return EXIT_PERMANENT;
     }
     enum status st = find_target(e, out, passed);

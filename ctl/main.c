@@ -99,6 +99,9 @@ static const struct flag_foreign foreign[] = {
     {"from base since_step since_id since_checkpoint step patch", NULL,
      "write --since=STEP to export only what changed since the checkpoint of that step"},
     {"full", NULL, "an export is full without --since; remove the flag"},
+    {"table table_name", NULL, "an export has all tables; remove the flag"},
+    {"format", NULL, "an export is a safetensors file; remove the flag"},
+    {"force overwrite", NULL, "an export replaces an older file; remove the flag"},
     {"checkpoints checkpoint_path ckpt ckpts dir folder model_dir save_dir saved", NULL,
      "write --checkpoint_dir=DIR for the folder of the job's checkpoints"},
     {"dtype rows_dtype bf16", NULL, "write --row_dtype=bf16 to round the exported rows"},
@@ -514,6 +517,8 @@ int main(int argc, char **argv)
         LOG_E("export asks no server; remove --%s", ps.n > 0   ? "ps_hosts"
                                                     : opt_wait ? "wait"
                                                                : "watch");
+    else if (n_words == 0 && has_export_flag)
+        LOG_E("a command is missing; write weirctl --checkpoint_dir=DIR --output=FILE export");
     else if (!is_export && has_export_flag)
         LOG_E(
             "--checkpoint_dir, --output, --since and --row_dtype are only for the command export");

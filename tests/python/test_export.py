@@ -280,6 +280,13 @@ class Export(table_job.TableJob):
         self.finish()
         first, before, newest = [ckpt_folder.steps(self.folder)[i] for i in (0, -2, -1)]
         self.refuse(2, "--output is missing")
+        self.refuse(2, "--output: a value is missing; write --output=VALUE", "--output",
+                    "--since=%d" % first)
+        self.refuse(2, "--output=-: an export cannot be written to a pipe", "--output=-")
+        self.refuse(1, "it is not a folder; write the folder of the job's checkpoints", out,
+                    folder=ckpt_folder.path(self.folder, newest))
+        self.start("weirctl", [harness.program("weirctl"), out]).ends(
+            2, "a command is missing; write weirctl --checkpoint_dir=DIR --output=FILE export")
         self.refuse(2, "row_dtype", out, "--row_dtype=fp16")
         self.refuse(2, "--since=1.2 is neither a step nor the id", out, "--since=1.2")
         self.refuse(2, "--since= is neither a step nor the id", out, "--since=")

@@ -133,6 +133,9 @@ class Flags(unittest.TestCase):
                          "export_path",
         "--since=STEP": "from base since_step since_id since_checkpoint step patch",
         "without --since": "full",
+        "all tables": "table table_name",
+        "safetensors": "format",
+        "replaces an older file": "force overwrite",
         "--checkpoint_dir=DIR": "checkpoints checkpoint_path ckpt ckpts dir folder model_dir "
                                 "save_dir saved checkpoint",
         "--row_dtype=bf16": "dtype rows_dtype bf16"}
