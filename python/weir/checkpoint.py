@@ -81,6 +81,8 @@ def read(path: str) -> Checkpoint:
         return _read_files(path, manifest)
     except OSError as e:
         raise Error("checkpoint %s: %s: %s" % (path, e.filename, e.strerror)) from None
+    except UnicodeDecodeError:
+        raise Error("checkpoint %s is no manifest; weir.rows.read reads exports" % path) from None
     except (LookupError, ValueError, TypeError, AttributeError, struct.error) as e:
         raise Error("checkpoint %s is damaged, or no checkpoint: %r" % (path, e)) from None
 

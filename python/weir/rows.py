@@ -19,7 +19,7 @@ import struct
 from typing import Any, Iterator, Optional
 
 from . import _library
-from ._library import Error
+from ._library import Error, Invalid
 from .checkpoint import widen
 
 BUCKET = re.compile(r"(\S+) (keys|steps|rows|removed) \[(\d+)/(\d+)\]$")
@@ -43,6 +43,8 @@ class _Foreign(Exception):
 @contextlib.contextmanager
 def _reading(path: str, kind: type[Error], action: str) -> Iterator[None]:
     """Raises errors of a file as `kind`."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise Invalid("the path of a file is needed, not %s" % type(path).__name__)
     try:
         yield
     except OSError as e:

@@ -14,6 +14,7 @@ import harness
 
 harness.use_package()
 import weir  # noqa: E402
+import weir.checkpoint  # noqa: E402
 from weir import rows as weir_rows  # noqa: E402
 
 DIM, BUCKETS, SEED = 3, 4, 5
@@ -336,6 +337,14 @@ class Patches(harness.Test):
             for call, kind in (weir.rows.read, weir.Error), (rows.apply, weir.rows.Rebase):
                 with self.assertRaisesRegex(kind, "other is no file of weirctl export" + why):
                     call(other)
+        for wrong in None, b"bytes", 5:
+            for call in weir.rows.read, rows.apply:
+                with self.assertRaisesRegex(weir.Invalid, "^the path of a file is needed, not %s$" %
+                                            type(wrong).__name__):
+                    call(wrong)
+        with self.assertRaisesRegex(weir.Error,
+                                    "full2 is no manifest; weir.rows.read reads exports$"):
+            weir.checkpoint.read(self.full[2])
         with self.assertRaisesRegex(weir.Error, "/dev/null is no file of weirctl export$"):
             weir.rows.read("/dev/null")
         keys = array.array("Q", [1])
