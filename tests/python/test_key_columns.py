@@ -5,6 +5,7 @@ that a model refuses. Arrays of keys have the names of the model's inputs."""
 import json
 import os
 import random
+import struct
 
 import harness
 
@@ -150,6 +151,24 @@ class KeyColumns(harness.Test):
                     "--data_shard=own", "--train_data=" + self.write("own.csv", text(table(60, 1))),
                     "--key_separator=|", model=self.model(), data=False)
 
+    def test_columns_and_arrays_are_not_mixed(self):
+        """The texts of a training file and the numbers of an array are different keys."""
+        tensors = {"fields": ("I64", [2], struct.pack("<2q", 1, 2)),
+                   "dense": ("F32", [2, 1], struct.pack("<2f", 1, 2)),
+                   "labels": ("U8", [2], bytes(2))}
+        head, body = {}, b""
+        for name, (dtype, shape, content) in tensors.items():
+            head[name] = {"dtype": dtype, "shape": shape,
+                          "data_offsets": [len(body), len(body) + len(content)]}
+            body += content
+        packed = json.dumps(head).encode()
+        harness.write_file(self.path("t.safetensors"),
+                           struct.pack("<Q", len(packed)) + packed + body)
+        self.refuse("t.safetensors has keys in arrays, but the training set", "--key_columns=town",
+                    "--ignore_columns=kinds", "--test_data=" + self.path("t.safetensors"),
+                    "--train_data=" + self.write("own.csv", text(table(60, 1))),
+                    model=self.model(), data=False)
+
     def test_unused_flags_refused(self):
         rows = text([[1, *r[1:2], 2, r[3]] for r in table(60, 1)])
         for flag in ("--key_columns=town", "--key_separator=;"):
@@ -176,7 +195,7 @@ class KeyColumns(harness.Test):
                               "--clicks", "--train=400", "--test=100", "--out=" + self.path("c")])
         flags = ["--batch_size=20", "--train_steps=3", "--intra_op_threads=1"]
         job = self.started_job(data=self.path("c"), model=self.model(), flags=[
-            *flags, "--input_names=fields=keys"])
+            *flags, "--input_names=fields=keys,dense=dense"])
         job.finish_alike()
         hosts = ["--ps_hosts=%s:9" % harness.LOOPBACK, "--worker_hosts=%s:10" % harness.LOOPBACK,
                  "--task_index=0"]
