@@ -1,6 +1,7 @@
 /* worker/set_up_tables.c - the tables of a model: reads the model's inputs before the data, refuses
  * what cannot be combined with tables, and adds the tables to the chunks of the job. See
  * worker.h. */
+#include "net/wire/tables.h"
 #include "worker/worker.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,12 +68,31 @@ enum status set_up_tables_check(struct worker *w)
     return ST_OK;
 }
 
+/* Adds the tables that an inference reads from a checkpoint. It needs only their names and sizes of
+ * rows; their other settings may depend on flags of the training. */
+static enum status add_to_read(const struct model *m, struct chunks *chunks)
+{
+    struct net_table tables[TABLES_MAX] = {{0}};
+    for (int i = 0; i < m->n_tables; i++) {
+        const struct layer *l = &m->layers[m->tables[i].layer];
+        tables[i] = (struct net_table){.name = l->name,
+                                       .dim = (int)l->out.dim[2],
+                                       .n_buckets = 1,
+                                       .max_rows = 1,
+                                       .step_rows = 1};
+        optim_rows_defaults(OPTIM_ROWS_SGD, &tables[i].optimizer);
+    }
+    return tables_add(chunks, tables, m->n_tables);
+}
+
 enum status set_up_tables_add(struct worker *w)
 {
     const struct model *m = w->model;
     if (m->n_tables == 0)
         return ST_OK;
-    const struct net_job job = options_job(&w->opt, (w->train ? w->train : w->test)->n);
+    if (!w->train)
+        return add_to_read(m, w->chunks);
+    const struct net_job job = options_job(&w->opt, w->train->n);
     struct table_wish *wishes = calloc((size_t)m->n_tables, sizeof *wishes);
     if (!wishes) {
         LOG_E("out of memory for the settings of %d tables", m->n_tables);

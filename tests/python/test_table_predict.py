@@ -124,6 +124,17 @@ class TablePredict(harness.Test):
                         "table 'wide': 5 of the 5 keys of the samples have rows in " + self.saved,
                         "table 'words': 4 of the 4 keys of the samples have rows in " + self.saved)
 
+    def test_settings_that_need_flags_of_training(self):
+        """A table's momentum needs the job's optimizer, which an evaluation does not have."""
+        model = json.loads(json.dumps(MODEL))
+        model["layers"][0]["settings"] = {"momentum": 0.5}
+        self.model = self.write_model("moving.json", model)
+        job = self.new_job("--optimizer=momentum", n_workers=1)
+        job.start(["--checkpoint_dir=" + self.saved, "--save_steps=60"])
+        want = job.finish()[0]
+        self.infer("--evaluate=" + self.saved, "--data_dir=" + self.folder)
+        self.assert_same(self.figures("got.json"), want, "test_loss", "test_auc")
+
     def test_predict_computes_with_rows_of_checkpoint(self):
         """The columns of a later file have another order, and it has no labels. A text that is not
         in the training data has the initial values of its row."""
