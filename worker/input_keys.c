@@ -188,16 +188,36 @@ static enum status check_guess(const struct worker *w)
     return ST_OK;
 }
 
+static const char *kind_of(const struct dataset *d)
+{
+    return d->key_columns ? "columns" : "arrays";
+}
+
+/* Returns the kind of the keys in training; NULL: the file of --evaluate or --predict does not have
+ * it. */
+static const char *trained_kind(const struct worker *w)
+{
+    const char *roles = w->trained_on.csv_roles;
+    if (w->train)
+        return kind_of(w->train);
+    if (roles && strchr(roles, 'k'))
+        return "columns";
+    for (int i = 0; w->opt.model_text && i < w->inputs.n_keys; i++)
+        if (!w->inputs.keys[i].columns)
+            return "arrays"; /* training would have replaced it by a list of columns */
+    return NULL;
+}
+
 enum status input_keys_check(const struct worker *w)
 {
-    const struct dataset *first = w->train ? w->train : w->test;
     const struct dataset *sets[] = {w->test, w->validation};
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (sets[i] && !sets[i]->key_columns != !first->key_columns) {
+    const char *trained = trained_kind(w);
+    for (size_t i = 0; trained && w->inputs.n_keys > 0 && i < sizeof sets / sizeof *sets; i++)
+        if (sets[i] && strcmp(kind_of(sets[i]), trained) != 0) {
             LOG_E(
                 "%s has keys in %s, but the training set, %s, has them in %s, so they are other keys; use files of one kind",
-                sets[i]->path, sets[i]->key_columns ? "columns" : "arrays", first->path,
-                first->key_columns ? "columns" : "arrays");
+                sets[i]->path, kind_of(sets[i]), w->train ? w->train->path : w->trained_on.data,
+                trained);
             return ST_MISMATCH;
         }
     return check_guess(w);

@@ -164,7 +164,13 @@ class KeyColumns(harness.Test):
         packed = json.dumps(head).encode()
         harness.write_file(self.path("t.safetensors"),
                            struct.pack("<Q", len(packed)) + packed + body)
-        self.refuse("t.safetensors has keys in arrays, but the training set", "--key_columns=town",
+        said = "t.safetensors has keys in arrays, but the training set"
+        self.train("--key_columns=town", "--ignore_columns=kinds", model=self.model(),
+                   train=text(table(400, 1)))
+        self.assertIn(said, self.run_worker(
+            "--evaluate=" + self.path("ck"), "--test_data=" + self.path("t.safetensors"),
+            "--intra_op_threads=1", data=False, model=None, status=1).output())
+        self.refuse(said, "--key_columns=town",
                     "--ignore_columns=kinds", "--test_data=" + self.path("t.safetensors"),
                     "--train_data=" + self.write("own.csv", text(table(60, 1))),
                     model=self.model(), data=False)
@@ -191,12 +197,21 @@ class KeyColumns(harness.Test):
                         *["--key_separator=" + separator], status=2)
 
     def test_arrays_have_names_of_inputs(self):
-        harness.check_output(["/usr/bin/python3", "-B", harness.source("scripts/make_data"),
-                              "--clicks", "--train=400", "--test=100", "--out=" + self.path("c")])
+        def make(*flags):
+            harness.check_output(["/usr/bin/python3", "-B", harness.source("scripts/make_data"),
+                                  "--clicks", *flags])
+
+        make("--train=400", "--test=100", "--out=" + self.path("c"))
         flags = ["--batch_size=20", "--train_steps=3", "--intra_op_threads=1"]
         job = self.started_job(data=self.path("c"), model=self.model(), flags=[
-            *flags, "--input_names=fields=keys,dense=dense"])
+            *flags, "--input_names=fields=keys,dense=dense"], ps_flags=[
+                "--checkpoint_dir=" + self.path("ck")])
         job.finish_alike()
+        make("--format=csv", "--train=1", "--test=9", "--out=" + self.path("c"))
+        self.assertIn("test.csv has keys in columns, but the training set, " + self.path("c"),
+                      self.run_worker("--evaluate=" + self.path("ck"), "--intra_op_threads=1",
+                                      "--test_data=" + self.path("c/test.csv"), data=False,
+                                      model=None, status=1).output())
         hosts = ["--ps_hosts=%s:9" % harness.LOOPBACK, "--worker_hosts=%s:10" % harness.LOOPBACK,
                  "--task_index=0"]
         for flag, said in (("--intra_op_threads=1", "set --input_names=fields=ARRAY"),
