@@ -274,6 +274,22 @@ static void later_files_find_keys_by_name_or_position(void **state)
     refuse("3,4,1\n", &columns, ST_MISMATCH, "its columns of keys are not at the positions");
 }
 
+/* Line 1 has the names of key columns, but not of the feature or the label. */
+static void later_files_without_feature_name_it(void **state)
+{
+    const struct data_csv_key_input in = {
+        .name = "f", .columns = "city,kind", .listed_by = "the model", .is_resolved = true};
+    const struct data_csv_columns columns = {.keys = &in,
+                                             .n_keys = 1,
+                                             .features = 1,
+                                             .feature_names = "age",
+                                             .label_names = "liked",
+                                             .roles = "kfkl",
+                                             .may_lack = true};
+    refuse("kind,city\na,Oslo\n", &columns, ST_MISMATCH,
+           "has no column 'age', which is feature 1 of the training file");
+}
+
 /* A column that is listed by number has the same keys in later files, where it is elsewhere. */
 static void numbers_of_columns_become_names(void **state)
 {
@@ -344,14 +360,15 @@ static void equal_names_keep_positions_beside_keys(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        numbers_in_other_notations_are_keys_with_a_warning,
+    return RUN_TESTS(numbers_in_other_notations_are_keys_with_a_warning,
 
-        listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
-        only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
-        mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
-        keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
-        texts_for_missing_values_are_keys_with_a_warning, later_files_find_keys_by_name_or_position,
-        numbers_of_columns_become_names, numbers_of_training_without_names_stay,
-        names_that_later_files_cannot_find_are_refused, equal_names_keep_positions_beside_keys);
+                     listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
+                     only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
+                     mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
+                     keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
+                     texts_for_missing_values_are_keys_with_a_warning,
+                     later_files_find_keys_by_name_or_position, later_files_without_feature_name_it,
+                     numbers_of_columns_become_names, numbers_of_training_without_names_stay,
+                     names_that_later_files_cannot_find_are_refused,
+                     equal_names_keep_positions_beside_keys);
 }

@@ -34,7 +34,8 @@ static enum status judge_line(const struct csv *c, bool *named)
 {
     const struct data_csv_columns *k = c->columns;
     int features = judge_names(c, k->feature_names);
-    *named = k->header == DATA_CSV_HEADER_YES || (k->no_features && c->has_names) ||
+    /* columns of keys have been found already, perhaps by their names */
+    *named = k->header == DATA_CSV_HEADER_YES || (c->keys && c->has_names) ||
              features == AS_WORDS || judge_names(c, k->label_names) == AS_WORDS ||
              judge_names(c, k->ignored_names) == AS_WORDS;
     if (*named || features != AS_NUMBERS)
