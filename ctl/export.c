@@ -299,8 +299,7 @@ int ctl_export_run(const struct ctl_export *e)
     if (code == 0 && e->since)
         code = open_base(e, since, target, &base);
     if (code == 0) {
-        const struct table_export what = {base, target,
-                                          e->row_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32};
+        const struct table_export what = {base, target, e->row_dtype};
         enum status st = table_export_write(e->output, &what, &counts, why);
         bool waits = st == ST_CORRUPT && base; /* a patch to the next checkpoint may be made */
         if (st == ST_MISMATCH)

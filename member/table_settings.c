@@ -53,6 +53,7 @@ static const struct flag rows[] = {
     INTEGER(admit_after, 1, TABLES_MAX_STEPS),
     INTEGER(evict_after, 0, TABLES_MAX_STEPS),
     CHOICE("when_full", when_full, ROW_FULL_NAMES),
+    CHOICE("row_dtype", row_dtype, ROW_DTYPE_NAMES),
 };
 
 void table_settings_init(struct table_settings *s)
@@ -67,6 +68,7 @@ void table_settings_init(struct table_settings *s)
                                  .schedule = -1,
                                  .init = -1,
                                  .when_full = -1,
+                                 .row_dtype = -1,
                                  .learning_rate = -1,
                                  .momentum = -1,
                                  .beta1 = -1,
@@ -309,6 +311,8 @@ enum status table_settings_make(const struct table_settings *s, const struct net
     made.evict_after = number_or(s->evict_after, made.evict_after);
     if (s->when_full >= 0)
         made.when_full = (enum row_full)s->when_full;
+    if (s->row_dtype >= 0)
+        made.row_dtype = (enum dtype)s->row_dtype;
     *t = made;
 done:
     return st;

@@ -10,7 +10,7 @@
 /* Unchecked values of the settings. A number below 0 means that the setting was not set. */
 struct table_settings {
     int64_t buckets, step_rows, admit_after, evict_after, lr_warmup_steps, lr_decay_steps;
-    int optimizer, schedule, init, when_full;
+    int optimizer, schedule, init, when_full, row_dtype;
     double learning_rate, momentum, beta1, beta2, epsilon, ftrl_beta, l1, l2;
     double clip_value, lr_decay, init_scale;
     char *lr_boundaries; /* NULL: not set */

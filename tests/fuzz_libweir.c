@@ -87,7 +87,7 @@ static void add_table(struct weir *w)
         "buckets",     "step_rows",       "optimizer",     "learning_rate", "momentum",
         "beta1",       "epsilon",         "ftrl_beta",     "clip_value",    "lr_schedule",
         "lr_decay",    "lr_warmup_steps", "lr_boundaries", "init",          "init_scale",
-        "admit_after", "evict_after",     "when_full"};
+        "admit_after", "evict_after",     "when_full",     "row_dtype"};
     char name[24], value[24];
     text(name, sizeof name);
     weir_table(w, name, (int)number(), number());

@@ -33,6 +33,7 @@ static void test_settings_that_are_left_out(void **state)
     assert_int_equal(t.admit_after, 1);
     assert_int_equal(t.evict_after, 0);
     assert_int_equal(t.when_full, ROW_FULL_STOP);
+    assert_int_equal(t.row_dtype, DTYPE_F32);
     assert_int_equal(t.init, ROW_INIT_NORMAL);
     assert_true(t.init_scale == 0.25f);
 
@@ -52,7 +53,8 @@ static void test_settings_that_are_left_out(void **state)
                                       .init_scale = 3,
                                       .admit_after = 2,
                                       .evict_after = 4,
-                                      .when_full = ROW_FULL_EVICT};
+                                      .when_full = ROW_FULL_EVICT,
+                                      .row_dtype = DTYPE_BF16};
     assert_int_equal(table_settings_set(&s, "evict_after", "6"), ST_OK);
     t = make(&s, &job, &running);
     assert_int_equal(t.dim, 16);
@@ -63,6 +65,10 @@ static void test_settings_that_are_left_out(void **state)
     assert_int_equal(t.admit_after, 2);
     assert_int_equal(t.evict_after, 6);
     assert_int_equal(t.when_full, ROW_FULL_EVICT);
+    assert_int_equal(t.row_dtype, DTYPE_BF16);
+    assert_int_equal(table_settings_set(&s, "row_dtype", "fp32"), ST_OK);
+    t = make(&s, &job, &running);
+    assert_int_equal(t.row_dtype, DTYPE_F32);
 }
 
 /* Sets the settings of a table, and completes it for a job with adam. */
@@ -99,6 +105,7 @@ static void test_settings_that_do_not_fit(void **state)
         {{{"init", "ones"}}, ST_INVALID, "not one of zeros|uniform|normal"},
         {{{"admit_after", "0"}}, ST_INVALID, "below 1"},
         {{{"when_full", "grow"}}, ST_INVALID, "not one of stop|evict"},
+        {{{"row_dtype", "fp16"}}, ST_INVALID, "not one of fp32|bf16"},
         {{{"momentum", "0.5"}}, ST_INVALID, "'ads': momentum: optimizer=adam has no such setting"},
         {{{"optimizer", "sgd"}, {"beta1", "0.5"}}, ST_INVALID, "it is for adam"},
         {{{"optimizer", "adam"}, {"l1", "0.5"}}, ST_INVALID, "it is for ftrl"},

@@ -38,6 +38,7 @@ static int set_up(void **state)
     tables[0].optimizer.ftrl_beta = 0.5f;
     tables[0].optimizer.l1 = 2;
     tables[0].optimizer.l2 = 3;
+    tables[1].row_dtype = DTYPE_BF16;
     tables[1].dim = 1;
     tables[1].n_buckets = 1;
     tables[1].step_rows = 1000;
@@ -134,6 +135,10 @@ static void unknown_full(Weir__V1__Job *job, Weir__V1__Table *first, Weir__V1__T
 {
     first->when_full = (char *)(uintptr_t) "grow";
 }
+static void unknown_dtype(Weir__V1__Job *job, Weir__V1__Table *first, Weir__V1__Table *second)
+{
+    first->row_dtype = (char *)(uintptr_t) "fp16"; /* a dtype, but none of a table */
+}
 static void unknown_optimizer(Weir__V1__Job *job, Weir__V1__Table *first, Weir__V1__Table *second)
 {
     first->optimizer->name = (char *)(uintptr_t) "adamw";
@@ -218,6 +223,7 @@ static void tables_out_of_bounds_are_refused(void **state)
         {late_eviction, "evict_after"},
         {unknown_init, "'ones'; this server supports zeros|uniform|normal"},
         {unknown_full, "'grow'; this server supports stop|evict"},
+        {unknown_dtype, "unknown row_dtype of a table 'fp16'; this server supports fp32|bf16"},
         {unknown_optimizer, "unknown optimizer of a table 'adamw'"},
         {no_optimizer, "no optimizer"},
         {many_boundaries, "too many boundaries"},

@@ -20,12 +20,13 @@
  * that names both. The numbers so far, and the content that each of them added: 2 plans, stops,
  * TAKEN, status and commands, fetches 3 the ps 0 of a plan 4 contributions of weight 0; schedules,
  * clipping and the data set in the job 5 regions 6 gates in plans: regions of several servers;
- * fragments in the job 7 factors of the learning rate and weight decay 8 tables in the job
+ * fragments in the job 7 factors of the learning rate and weight decay 8 tables in the job 9 rows
+ * of bf16
  *
  * Reports are an exception, since only operators read them: if a field of a report changes its
  * meaning, it has a new field number from then on, and a program without the new field shows or
  * sends less. */
-enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 8, MESSAGE_WHY_BYTES = 512 };
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 9, MESSAGE_WHY_BYTES = 512 };
 
 /* Encodes and decodes a message. The caller owns the encoded bytes, which are malloc'd, and the
  * memory that a decoded message points to. MESSAGE(leave, struct net_leave) declares

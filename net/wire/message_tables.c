@@ -82,6 +82,8 @@ static const struct message_row table_rows[] = {
            "evict_after of a table is out of bounds"),
     CHOICE(OF, when_full, when_full, ROW_FULL_NAMES, "unknown effect of a table's bound",
            .is_quoted = true),
+    CHOICE(OF, row_dtype, row_dtype, ROW_DTYPE_NAMES, "unknown row_dtype of a table",
+           .is_quoted = true, .is_option = true),
 };
 static const struct message_type table_type = {MESSAGE_TYPE(OF, table, table_rows),
                                                .problem = problem, .read = read_name,

@@ -63,6 +63,19 @@ def first_row(name, key):
     return row
 
 
+def half(row, key, version):
+    """Rounds a row to bf16 at random (kernels/vector/row_round.h); without a version to the
+    nearest, like initial values."""
+    table = mix(mix(mix(SEED) ^ 11) ^ weir.key("words"))
+    stream, bits = mix(table ^ mix(key)), array.array("I", array.array("f", row).tobytes())
+    if version is not None:
+        word = mix(mix(stream ^ mix(MASK ^ version)) ^ mix(0))
+    for d, x in enumerate(bits):
+        part = 0x7fff + (x >> 16 & 1) if version is None else word >> 16 * d & 0xffff
+        bits[d] = x + part & 0xffff0000
+    return array.array("f", bits.tobytes()).tolist()
+
+
 def contribution(rows, samples):
     """Returns the gradients of a member's batch by key, added in the order of the samples."""
     sums = {}
@@ -73,10 +86,13 @@ def contribution(rows, samples):
     return sums
 
 
-def plain(n_members, steps=STEPS):
-    """Returns the digest of the rows after all steps of adagrad, computed without servers."""
+def plain(n_members, steps=STEPS, is_half=False):
+    """Returns the digest of the rows after all steps of adagrad, computed without servers. is_half:
+    servers keep the rows in bf16."""
     keys = [key_of(w) for w in range(N_WORDS)]
     rows, roots = {k: first_row("words", k) for k in keys}, {k: [0.0] * DIM for k in keys}
+    if is_half:
+        rows = {k: half(row, k, None) for k, row in rows.items()}
     with weir.Member(seed=SEED) as order:
         numbers = [order.sample(N_SAMPLES, i) for i in range(n_members * BATCH * steps)]
     for step in range(steps):
@@ -94,6 +110,8 @@ def plain(n_members, steps=STEPS):
                 roots[key][d] = rounded(roots[key][d] + rounded(g * g))
                 root = rounded(rounded(math.sqrt(roots[key][d])) + EPSILON)
                 rows[key][d] = rounded(rows[key][d] - rounded(RATE * rounded(g / root)))
+            if is_half:
+                rows[key] = half(rows[key], key, step + 1)
     return digest([x for k in keys for x in rows[k]])
 
 

@@ -193,6 +193,22 @@ class Export(table_job.TableJob):
     def test_patches_in_ssp(self):
         self.check_mode("--sync_mode=ssp", "--staleness=1")
 
+    def test_patches_of_rows_in_bf16(self):
+        """Exports have the rows as they are in the servers, and in fp32 the same numbers."""
+        self.settings = ["table.row_dtype=bf16"]
+        self.start_servers(2)
+        self.start_members(2)
+        self.finish()
+        steps = ckpt_folder.steps(self.folder)
+        a, b = steps[0], steps[-1]
+        full = {s: self.export(folder=self.until(s)) for s in (a, b)}
+        patch = self.export("--since=%d" % a)
+        self.assertEqual(apply(full[a], patch), plain(full[b]))
+        wide = self.export("--row_dtype=fp32")
+        self.check_rounding(wide[0], full[b][0])
+        self.assertTrue(all(x & 0xffff == 0 for name, (_, values) in wide[0].items()
+                            if " rows [" in name for x in array.array("I", values.tobytes())))
+
     def test_patches_of_a_full_table(self):
         """The table evicts rows because it is full."""
         self.settings = ["table.when_full=evict", "table.buckets=2", "table.max_rows=12",

@@ -361,7 +361,9 @@ class Initial(harness.Test):
     def test_keys_without_a_row_have_the_bits_of_the_servers(self):
         kinds = list(itertools.product(("normal", "uniform", "zeros"), (0.05, 0.5, 1 / 3)))
         tables = [{"name": "t%d" % i, "dim": DIM, "buckets": BUCKETS, "init": kind,
-                   "init_scale": scale} for i, (kind, scale) in enumerate(kinds)]
+                   "init_scale": scale, "row_dtype": dtype}
+                  for i, ((kind, scale), dtype) in enumerate(itertools.product(
+                      kinds, ("fp32", "bf16")))]
         keys = array.array("Q", KEYS)
         with weir.Cluster(command=None) as cluster:
             m = weir.Member(**cluster.settings(), train_steps=1, optimizer="sgd",
@@ -370,6 +372,7 @@ class Initial(harness.Test):
             m.param("w", (1,))
             for t in tables:
                 m.table(t["name"], DIM, 100, buckets=BUCKETS, init=t["init"],
+                        row_dtype=t["row_dtype"],
                         init_scale=None if t["init"] == "zeros" else t["init_scale"])
             m.next()
             for i, t in enumerate(tables):

@@ -10,6 +10,7 @@ import unittest
 import harness
 
 harness.use_package()
+import ckpt_folder  # noqa: E402
 import table_job  # noqa: E402
 import table_trainer  # noqa: E402
 import weir.checkpoint  # noqa: E402
@@ -24,8 +25,11 @@ class Changes(table_job.TableJob):
         for i, key in enumerate(table.keys):
             rows[key] = [table.rows[i, d] for d in range(table_trainer.DIM)]
         keys = [table_trainer.key_of(w) for w in range(table_trainer.N_WORDS)]
+        first = {k: table_trainer.first_row("words", k) for k in keys}
+        if "table.row_dtype=bf16" in self.settings:
+            first = {k: table_trainer.half(row, k, None) for k, row in first.items()}
         return found.step, table_trainer.digest(
-            [x for k in keys for x in rows.get(k) or table_trainer.first_row("words", k)])
+            [x for k in keys for x in rows.get(k) or first[k]])
 
     def test_last_checkpoint_has_the_last_rows(self):
         self.start_servers(3)
@@ -91,6 +95,32 @@ class Changes(table_job.TableJob):
         self.start_members(2)
         self.servers[1].wait_line(r"resumes from step \d+, as generation 3[.]1")
         self.finish()
+
+    def test_rows_in_bf16_keep_their_bits(self):
+        """Buckets move, a member is killed, and then all processes; other servers read the
+        checkpoint, whose rows are BF16."""
+        self.settings = ["table.row_dtype=bf16"]
+        self.start_servers(2)
+        self.start_members(2, 10, 20)
+        self.await_gate(10)
+        self.servers["join"] = self.join_server()
+        self.servers["join"].wait_line("chunks, with the optimizer's state .* received from")
+        self.kill(self.members[0])
+        self.start_member(0, 2)
+        self.open_gate(10)
+        self.await_gate(20)
+        self.servers[0].wait_line(r"checkpoint at step \d+: ")
+        self.kill(*self.members.values(), *self.servers.values())
+        self.servers = {}
+        self.start_servers(1)
+        self.start_members(1)
+        self.servers[0].wait_line(r"resumes from step \d+, as generation 2[.]1")
+        self.finish()
+        self.assertEqual(self.rows_of_checkpoint(),
+                         (table_trainer.STEPS, table_trainer.plain(2, is_half=True)))
+        path = ckpt_folder.path(self.folder, table_trainer.STEPS, "-0-of-1.safetensors")
+        tensors = harness.read_safetensors(path)
+        self.assertEqual({v.typecode for n, (_, v) in tensors.items() if " rows [" in n}, {"H"})
 
     def test_servers_with_folders_of_their_own_restore_the_rows(self):
         """Two servers keep their files in folders of their own. After a kill of all processes a

@@ -324,7 +324,8 @@ class Calls(harness.Test):
                 ((3, 100), {}, "table 't': dim 2 on the servers, 3 on the worker"),
                 ((2, 99), {}, "table 't': max_rows 100 on the servers, 99 on the worker"),
                 ((2, 100), {"learning_rate": 2}, "table 't': learning_rate 1 on the servers, 2 on"),
-                ((2, 100), {"init": "normal"}, "table 't': init zeros on the servers, normal on")):
+                ((2, 100), {"init": "normal"}, "table 't': init zeros on the servers, normal on"),
+                ((2, 100), {"row_dtype": "bf16"}, "'t': row_dtype fp32 on the servers, bf16 on")):
             with weir.Cluster(command=None) as cluster:
                 first, other = self.member(cluster), self.member(cluster, table=table, **settings)
                 self.assertEqual(first.next().step, 0)
