@@ -1,6 +1,6 @@
-/* tests/worker_host_layer_test.c - a tower of the CPU backend with two layers on the host: the loss
- * equals that of plain loops over their outputs, and the gradients of their outputs are differences
- * of the loss. */
+/* tests/worker_host_layer_test.c - a tower with two layers on the host: the loss equals that of
+ * plain loops over their outputs, and the gradients of their outputs are differences of the loss.
+ * Arguments: the backend and its folder; without them, the CPU backend. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "tests/capture.h"
@@ -135,11 +135,11 @@ static struct split_tower_config config(const struct tower_device *device)
                                        .n = 1};
 }
 
-static const struct backend *cpu;
+static const struct backend *backend;
 
 static void test_step_equals_plain_loops(void **state)
 {
-    const struct tower_device device = {.backend = cpu, .n_threads = 1};
+    const struct tower_device device = {.backend = backend, .n_threads = 1};
     struct split_tower_config cfg = config(&device);
     struct split_tower *s;
     fill(weights, CLASSES * JOINED, 5);
@@ -155,7 +155,7 @@ static void test_step_equals_plain_loops(void **state)
 /* Without a dense input there are no samples. */
 static void test_network_of_keys_needs_no_samples(void **state)
 {
-    const struct tower_device device = {.backend = cpu, .n_threads = 1};
+    const struct tower_device device = {.backend = backend, .n_threads = 1};
     struct split_tower_config cfg = config(&device);
     struct split_tower *s;
     struct layer net[N];
@@ -173,7 +173,7 @@ static void test_network_of_keys_needs_no_samples(void **state)
 
 static void test_inference_reads_host_output(void **state)
 {
-    const struct tower_device device = {.backend = cpu, .n_threads = 1};
+    const struct tower_device device = {.backend = backend, .n_threads = 1};
     struct split_tower_config cfg = config(&device);
     struct split_tower *s;
     const float *rows[1] = {samples[0]};
@@ -197,20 +197,21 @@ static void test_inference_reads_host_output(void **state)
 /* No plan computes such a layer, so a network that is one plan is refused. */
 static void test_plan_of_all_layers_is_refused(void **state)
 {
-    const struct tower_device device = {.backend = cpu, .n_threads = 1};
+    const struct tower_device device = {.backend = backend, .n_threads = 1};
     struct split_tower_config cfg = config(&device);
     struct backend_plan_config plan = cfg.plan;
     struct plan *p = NULL;
     plan.n_threads = 1;
-    assert_int_equal(CAPTURE(cpu->plan_create(&plan, &p)), ST_UNSUPPORTED);
+    assert_int_equal(CAPTURE(backend->plan_create(&plan, &p)), ST_UNSUPPORTED);
     assert_non_null(strstr(capture_text, "layer 'wide': the host computes layers of its kind"));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     log_init("worker", 0, LOG_LEVEL_INFO);
-    if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
-        return skip_program("the CPU backend was not built");
+    if (backend_open(argc > 1 ? argv[1] : "cpu", argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR,
+                     &backend) != ST_OK)
+        return argc > 1 ? 1 : skip_program("the CPU backend was not built");
     return RUN_TESTS(test_step_equals_plain_loops, test_network_of_keys_needs_no_samples,
                      test_inference_reads_host_output, test_plan_of_all_layers_is_refused);
 }

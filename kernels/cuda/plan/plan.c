@@ -123,11 +123,18 @@ static int64_t param_elems(const struct layer *l, int k)
     return l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1];
 }
 
+/* Returns true if the layer's `in` is the shape of nothing (kernels/layer.h). */
+static bool has_no_input(const struct gpu_plan *plan, int layer)
+{
+    return layer_is_on_host(plan->cfg.layers[layer].kind) &&
+           (layer > 0 || graph_image_readers(&plan->cfg) == 0);
+}
+
 static enum status shapes_check(const struct gpu_plan *plan)
 {
     for (int i = 0; i < plan->cfg.n_layers; i++) {
         const struct shape *both[] = {&plan->cfg.layers[i].in, &plan->cfg.layers[i].out};
-        for (int k = 0; k < 2; k++) {
+        for (int k = has_no_input(plan, i); k < 2; k++) {
             int64_t elems = shape_elems(both[k]);
             if ((both[k]->n_dims != 3 && both[k]->n_dims != 1) || elems < 1 || elems > INT32_MAX) {
                 LOG_E("layer '%s': a tensor of %d dimensions and %" PRId64
