@@ -11,6 +11,20 @@
 
 static const struct backend *cpu;
 
+/* Adds a layer of the model that reads the max pool. */
+static void add_columns(struct reference *r, const struct self_test_net *t)
+{
+    struct layer l = t->model->layers[r->n_layers];
+    for (int k = 0; k < l.n_params; k++) {
+        int64_t elems = shape_elems(&t->model->params[l.param[k]].shape);
+        assert_int_equal(l.param[k], r->n_params);
+        assert_int_equal(reference_param_add(r, elems), ST_OK);
+    }
+    assert_int_equal(l.input[0], 3);
+    assert_int_equal(l.out.dim[1], 1);
+    assert_int_equal(reference_layer_add(r, &l), ST_OK);
+}
+
 static struct reference *reference_of(const struct self_test_net *t)
 {
     struct reference *r = reference_create(1, 12, 12, SELF_TEST_BATCH, SELF_TEST_SEED);
@@ -28,6 +42,12 @@ static struct reference *reference_of(const struct self_test_net *t)
     reference_dense(r, 32);
     reference_layer(r, LAYER_RELU);
     reference_dropout(r, 0.25f);
+    add_columns(r, t);
+    reference_layer(r, LAYER_FACTORIZATION_MACHINE);
+    reference_from(r, 14);
+    reference_layer(r, LAYER_SUM);
+    reference_join(r, LAYER_MULTIPLY, 2, (int[]){16, 16});
+    reference_join(r, LAYER_CONCAT, 3, (int[]){13, 15, 17});
     reference_dense(r, 10);
     reference_layer(r, LAYER_SOFTMAX_XENT);
     assert_int_equal(r->n_layers, t->model->n_layers);

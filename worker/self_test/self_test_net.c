@@ -30,6 +30,12 @@ static const char network[] =
     " {\"type\": \"dense\", \"units\": 32, \"bias_init\": 0.1},"
     " {\"type\": \"relu\"},"
     " {\"type\": \"dropout\", \"rate\": 0.25},"
+    " {\"type\": \"conv2d\", \"name\": \"columns\", \"input\": \"pool\", \"filters\": 4, "
+    "\"kernel\": [6, 1]},"
+    " {\"type\": \"factorization_machine\", \"name\": \"pairs\"},"
+    " {\"type\": \"sum\", \"name\": \"total\", \"input\": \"columns\"},"
+    " {\"type\": \"multiply\", \"inputs\": [\"total\", \"total\"]},"
+    " {\"type\": \"concat\", \"inputs\": [\"dropout1\", \"pairs\", \"multiply1\"]},"
     " {\"type\": \"dense\", \"units\": 10},"
     " {\"type\": \"softmax_cross_entropy\"}]}";
 

@@ -1,6 +1,7 @@
 /* worker/self_test/self_test_net.h - the small training step that tests a device: a network with
- * the layers of an image classifier, fixed parameters and images, forward and backward in fp32. The
- * results are compared with those in plain double precision (kernels/reference.h).
+ * the layers of an image classifier, with sums and with products of outputs, fixed parameters and
+ * images, forward and backward in fp32. The results are compared with those in plain double
+ * precision (kernels/reference.h).
  *
  * Tolerance: the largest error of a gradient is at most 5e-5 of the gradient's largest value, plus
  * 1e-6; the tolerance of the loss is the same. A float rounds by 2^-24. The longest sum has 8 x 144
