@@ -4,6 +4,7 @@ alone stay on the device, and it ends with the same bits as with a server."""
 # label: cluster computes long
 import json
 import os
+import random
 import re
 import shutil
 import unittest
@@ -99,6 +100,28 @@ class CudaEmulated(harness.Test):
         params = re.findall(value + rb"....[a-z]+[0-9]*/weights\x2a", records, re.DOTALL)
         self.assertEqual(sorted({ord(s) for s in params}), sorted({*range(0, steps, 11), steps}))
         self.assertNotIn(b"/gradient", records)
+
+    def job_with_tables(self, folder, data, *flags):
+        job = self.started_job(n_workers=1, data=data, model="deepfm", flags=[
+            "--backend_dir=" + folder, "--train_steps=20", "--batch_size=21",
+            "--seed=3", "--intra_op_threads=1", "--label_column=liked", "--learning_rate=0.01",
+            *flags])
+        summary = job.finish_alike()[0]
+        self.assertEqual("cuDNN" in job.workers[0].output(), folder.endswith("cuda"))
+        return summary
+
+    def test_model_with_tables_matches_cpu(self):
+        data, rng = self.new_folder("shop"), random.Random(5)
+        for part, n in (("train", 200), ("test", 50)):
+            rows = ["u%d,i%d,%.2f,%d" % (rng.randrange(9), rng.randrange(9), rng.random(), k % 2)
+                    for k in range(n)]
+            harness.write_file(os.path.join(data, part + ".csv"),
+                               "\n".join(["user,item,price,liked", *rows]) + "\n")
+        folders = [self.backend_dir("cpu"), self.backend_dir("cuda")]
+        for flags in ((), ("--towers=2", "--eval_every=10")):
+            cpu, cuda = (self.job_with_tables(folder, data, *flags) for folder in folders)
+            for figure in ("loss", "test_loss"):
+                self.assertAlmostEqual(cuda[figure], cpu[figure], delta=1e-3)
 
     def test_worker_alone_on_device_ends_as_with_a_server(self):
         """The data set is read more than once; a schedule, running averages and dropout count."""
