@@ -33,3 +33,15 @@ void row_init_values(const struct row_init_config *c, uint64_t key, size_t dim, 
         values[i] = c->kind == ROW_INIT_UNIFORM ? (rng_uniform(stream, i) * 2 - 1) * c->scale
                                                 : centred_sum(stream, i) * (c->scale * 0x1p-16f);
 }
+
+void row_init_rounded(const struct row_init_config *c, enum dtype dtype, uint64_t key, size_t dim,
+                      float *values)
+{
+    uint16_t rounded[64];
+    row_init_values(c, key, dim, values);
+    for (size_t i = 0, n; dtype == DTYPE_BF16 && i < dim; i += n) {
+        n = dim - i < 64 ? dim - i : 64;
+        dtype_encode(dtype, rounded, values + i, n);
+        dtype_decode(dtype, values + i, rounded, n);
+    }
+}

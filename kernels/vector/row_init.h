@@ -3,6 +3,7 @@
  * Owns:    nothing. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_ROW_INIT_H
 #define KERNELS_VECTOR_ROW_INIT_H
+#include "kernels/vector/dtype.h"
 #include "kernels/vector/row_settings.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +18,9 @@ struct row_init_config {
 uint64_t row_init_key(uint64_t seed, const char *table);
 /* Writes the initial values of the row of `key`: dim floats. */
 void row_init_values(const struct row_init_config *c, uint64_t key, size_t dim, float *values);
+/* Writes them for a table whose rows servers keep in this format: rounds each value to the nearest
+ * number of the format. */
+void row_init_rounded(const struct row_init_config *c, enum dtype dtype, uint64_t key, size_t dim,
+                      float *values);
 
 #endif

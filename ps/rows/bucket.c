@@ -13,13 +13,7 @@ static size_t value_floats(enum dtype dtype, size_t dim)
 
 void bucket_initial(const struct bucket_config *config, uint64_t key, float *values)
 {
-    size_t dim = (size_t)config->dim;
-    uint16_t rounded[OPTIM_ROWS_MAX_DIM];
-    row_init_values(&config->init, key, dim, values);
-    if (config->dtype == DTYPE_BF16) {
-        dtype_encode(DTYPE_BF16, rounded, values, dim);
-        dtype_decode(DTYPE_BF16, values, rounded, dim);
-    }
+    row_init_rounded(&config->init, config->dtype, key, (size_t)config->dim, values);
 }
 
 void bucket_set_values(const struct bucket *b, struct row *row, const float *values)

@@ -135,6 +135,17 @@ class TablePredict(harness.Test):
         self.infer("--evaluate=" + self.saved, "--data_dir=" + self.folder)
         self.assert_same(self.figures("got.json"), want, "test_loss", "test_auc")
 
+    def test_initial_values_in_bf16(self):
+        """Keys without rows have the initial values of the servers, which round them to bf16."""
+        model = json.loads(json.dumps(MODEL))
+        model["layers"][2]["settings"]["row_dtype"] = "bf16"
+        self.model = self.write_model("half.json", model)
+        self.write_csv("data/test.csv", [{**s, "tags": "tag%d" % i}
+                                         for i, s in enumerate(self.samples)])
+        want = self.train()
+        self.infer("--evaluate=" + self.saved, "--data_dir=" + self.folder)
+        self.assert_same(self.figures("got.json"), want, "test_loss", "test_auc")
+
     def test_predict_computes_with_rows_of_checkpoint(self):
         """The columns of a later file have another order, and it has no labels. A text that is not
         in the training data has the initial values of its row."""

@@ -177,7 +177,7 @@ static enum status read_table(const struct reading *x, int table, const struct k
     struct row_keys keys = {0};
     size_t dim = (size_t)t->dim, n_found = 0;
     for (size_t i = 0; i < l->n; i++)
-        row_init_values(&init, l->keys[i], dim, rows + i * dim);
+        row_init_rounded(&init, t->row_dtype, l->keys[i], dim, rows + i * dim);
     if (row_keys_set(&keys, t, l->keys, l->n) != ST_OK)
         TRY(no_memory(x->q, "keys"));
     for (int b = 0; b < t->n_buckets; b++)
