@@ -189,6 +189,19 @@ class TablePredict(harness.Test):
         self.assertIn("table 'words': none of the 100 keys of the samples has a row in",
                       worker.output())
 
+    def test_few_keys_have_rows(self):
+        """A warning names the probable causes if fewer than half of the keys have rows."""
+        self.train()
+        causes = "probably because of other columns, another --key_separator, or another spelling"
+        for n_new, warns in ((5, True), (4, False)):
+            samples = [{**s, "tags": (TAGS + ["tag%d" % k for k in range(n_new)])[i % (4 + n_new)]}
+                       for i, s in enumerate(self.samples)]
+            worker = self.infer("--evaluate=" + self.saved,
+                                "--test_data=" + self.write_csv("new.csv", samples))
+            line = next(s for s in worker.output().splitlines()
+                        if "table 'words': 4 of the %d keys of the samples" % (4 + n_new) in s)
+            self.assertEqual(causes in line, warns, line)
+
     def test_init_reads_no_rows(self):
         self.train()
         job = self.new_job("--init=" + self.saved, n_workers=1)

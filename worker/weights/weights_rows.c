@@ -159,6 +159,10 @@ static void log_found(const struct reading *x, const char *table, size_t n, size
         LOG_W(
             "table '%s': none of the %zu keys of the samples has a row in %s, so all have their initial values; keys must be made of the same columns as in training",
             table, n, x->q->path);
+    else if (n_found < n - n_found)
+        LOG_W(
+            "table '%s': %zu of the %zu keys of the samples have rows in %s; the other %zu have their initial values, probably because of other columns, another --key_separator, or another spelling or encoding of the cells than in training",
+            table, n_found, n, x->q->path, n - n_found);
     else
         LOG_I(
             "table '%s': %zu of the %zu keys of the samples have rows in %s; the other %zu have their initial values",
