@@ -218,6 +218,18 @@ static void texts_for_missing_values_are_keys_with_a_warning(void **state)
     data_csv_free(&csv);
 }
 
+/* A cell in another encoding, or cut by a separator within quotes, would silently be another key.
+ */
+static void texts_that_other_files_may_write_differently_are_refused(void **state)
+{
+    const struct data_csv_key_input in = {.name = "f", .columns = "city", .listed_by = "the model"};
+    struct data_csv_columns columns = {.keys = &in, .n_keys = 1};
+    refuse("city,age,label\nOslo,3,1\nM\xfcnchen,3,0\n", &columns, ST_CORRUPT,
+           "line 3, column 1: 'M?nchen' is not UTF-8");
+    refuse("age,city,label\n3,\"Roe;Al,1\n4,Oslo,0\n", &columns, ST_CORRUPT,
+           "line 2, column 2 'city': '\"Roe;Al' has a quote at one end only");
+}
+
 /* Texts that other programs write for numbers become keys, but not without a warning. */
 static void numbers_in_other_notations_are_keys_with_a_warning(void **state)
 {
@@ -366,6 +378,7 @@ int main(void)
                      only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,
                      mixed_columns_and_no_text_are_errors, separator_makes_several_keys_of_a_cell,
                      keys_of_cell_and_row_are_limited, wrong_lists_and_numbers_are_refused,
+                     texts_that_other_files_may_write_differently_are_refused,
                      texts_for_missing_values_are_keys_with_a_warning,
                      later_files_find_keys_by_name_or_position, later_files_without_feature_name_it,
                      numbers_of_columns_become_names, numbers_of_training_without_names_stay,

@@ -219,12 +219,31 @@ void data_csv_keys_put(struct csv *c, int64_t column, const char *field, size_t 
     c->keys->column[c->keys->slot[column]].cell = (struct data_csv_field){field, n};
 }
 
-/* Computes the key of a text in this column. */
+/* Refuses a text that is not UTF-8, because another file may have it in another encoding, and a
+ * part of a cell with a separator within quotes. */
+static enum status check_text(const struct csv *c, const struct csv_key_column *k, const char *text,
+                              size_t n)
+{
+    char column[DATA_CSV_COLUMN_BYTES], shown[DATA_CSV_SHOWN_BYTES];
+    enum status st = data_csv_text_check_word(c, k->column, text, n);
+    if (st != ST_OK || (text[0] == '"') == (text[n - 1] == '"'))
+        return st;
+    LOG_E(
+        "%s: line %lld, column %s: '%s' has a quote at one end only: separators within quotes are not supported; write the file with another separator",
+        c->path, (long long)c->line, data_csv_report_column(c, k->column, column),
+        data_csv_show(text, n, shown));
+    return ST_CORRUPT;
+}
+
+/* Computes the key of a text in this column. n: at least 1. */
 static enum status hash_text(struct csv *c, const struct csv_key_column *k, const char *text,
                              size_t n, uint64_t *out)
 {
     struct csv_keys *keys = c->keys;
     size_t name = k->name.n, need = name + n + 32;
+    enum status st = check_text(c, k, text, n);
+    if (st != ST_OK)
+        return st;
     if (need > keys->text_bytes) {
         char *made = realloc(keys->text, need * 2);
         if (!made)
