@@ -188,6 +188,30 @@ static enum status check_guess(const struct worker *w)
     return ST_OK;
 }
 
+/* Refuses --model if its columns of keys are not those of the training, which the file of
+ * parameters has: the same rows would have other meanings. */
+static enum status check_trained_columns(const struct worker *w)
+{
+    const char *text = w->trained_on.model, *path = set_up_weights(w).path;
+    struct model_inputs was = {0};
+    if (w->train || !w->opt.model_given || !text || !w->test->key_columns)
+        return ST_OK;
+    enum status st = model_inputs_parse(text, strlen(text), path, &was);
+    for (int i = 0; st == ST_OK && i < w->inputs.n_keys && i < was.n_keys; i++) {
+        const struct model_key_input *k = &was.keys[i];
+        if (!k->columns || (strcmp(k->columns, w->test->key_columns[i]) == 0 &&
+                            k->are_numbers == w->keys[i].are_numbers))
+            continue;
+        LOG_E(
+            "--model: input '%s' has keys of %s in the columns %.200s, but in the training of %s it had %s in %.200s; remove --model and --key_columns, because the file has the model and its columns",
+            w->keys[i].input, w->keys[i].are_numbers ? "numbers" : "text", w->test->key_columns[i],
+            path, k->are_numbers ? "numbers" : "text", k->columns);
+        st = ST_MISMATCH;
+    }
+    model_inputs_free(&was);
+    return st;
+}
+
 static const char *kind_of(const struct dataset *d)
 {
     return d->key_columns ? "columns" : "arrays";
@@ -220,7 +244,8 @@ enum status input_keys_check(const struct worker *w)
                 trained);
             return ST_MISMATCH;
         }
-    return check_guess(w);
+    enum status st = check_guess(w);
+    return st == ST_OK ? check_trained_columns(w) : st;
 }
 
 void input_keys_describe(const struct dataset *d, struct model_data *out)

@@ -181,6 +181,14 @@ class TablePredict(harness.Test):
             worker = self.infer("--evaluate=" + self.saved, "--model=" + file, *data, status=1)
             self.assertIn(says, worker.output())
 
+    def test_other_columns_than_in_training_refused(self):
+        self.train()
+        worker = self.infer("--evaluate=" + self.saved, "--model=" + self.model,
+                            "--key_separator=|", "--data_dir=" + self.folder,
+                            "--key_columns=color,city", status=1)
+        self.assertIn("has keys of text in the columns color,city, but in the training of %s it "
+                      "had text in city,color; remove --model" % self.saved, worker.output())
+
     def test_no_key_has_a_row(self):
         self.train()
         samples = [{**s, "tags": "tag%d" % i} for i, s in enumerate(self.samples)]
