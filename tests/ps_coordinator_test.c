@@ -487,6 +487,27 @@ static void checkpoint_due_by_time_follows_a_long_one(void **state)
     free(r.c);
 }
 
+/* Training stands still before the step of the periodic checkpoint that ps 0 has ordered. A
+ * requested checkpoint is made of the present step, and the periodic one follows later. */
+static void requested_checkpoint_does_not_wait_for_the_periodic_one(void **state)
+{
+    struct rig r;
+    rig_open_saving(&r, 10, 0);
+    rig_let_pass(&r, 1000);
+    r.version = 9;
+    rig_let_pass(&r, 5000);
+    assert_int_equal(coordinator_view_order_step(r.c), 10);
+    assert_int_equal(r.n_manifests, 0);
+    rig_ask(&r);
+    rig_let_pass(&r, 5000);
+    assert_int_equal(r.n_manifests, 1);
+    assert_int_equal(coordinator_view_last_step(r.c), 9);
+    for (; r.version < 13; r.version++)
+        rig_let_pass(&r, 1000);
+    assert_int_equal(coordinator_view_last_step(r.c), 10);
+    free(r.c);
+}
+
 /* Checks the reported time until the next checkpoint. It is reported only while it is known. */
 static void time_until_the_next_checkpoint_is_reported(void **state)
 {
@@ -567,5 +588,6 @@ int main(void)
         hanging_manifest_is_given_up, hanging_disk_at_the_last_step_ends_ps0,
         hanging_last_manifest_ends_ps0, failed_last_manifest_is_released_by_the_owner,
         hanging_own_file_is_given_up, hanging_own_file_is_given_up_after_others,
-        checkpoint_due_by_steps_follows_a_long_one, checkpoint_due_by_time_follows_a_long_one);
+        checkpoint_due_by_steps_follows_a_long_one, checkpoint_due_by_time_follows_a_long_one,
+        requested_checkpoint_does_not_wait_for_the_periodic_one);
 }

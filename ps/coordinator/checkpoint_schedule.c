@@ -307,8 +307,8 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
 
 /* Returns true if the order must be replaced. An order for a step far ahead yields to a requested
  * checkpoint. While training stands at the step of the best evaluation, any order except that of
- * the job's last checkpoint yields to a checkpoint of that step. A requested order yields if
- * training stands still before the order's step: the next order is then for the present step. */
+ * the job's last checkpoint yields to a checkpoint of that step. If a checkpoint is requested, an
+ * order whose step training does not reach yields: the next order is for the present step. */
 static bool must_yield(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -319,8 +319,8 @@ static bool must_yield(const struct coordinator_state *c)
         return true;
     if (k->why == WHY_STEPS && k->step > server_registry_highest(c) + 2 + k->ahead * 2)
         return checkpoint_schedule_is_asked(c) || (c->save_ms > 0 && c->awake >= k->save_at);
-    return k->why != WHY_STEPS && c->lockstep && k->step > c->own_highest && is_still(c) &&
-           c->awake - k->ordered >= STILL_MS * MS;
+    return (k->why != WHY_STEPS || checkpoint_schedule_is_asked(c)) && c->lockstep &&
+           k->step > c->own_highest && is_still(c) && c->awake - k->ordered >= STILL_MS * MS;
 }
 
 static void follow_order(struct coordinator_state *c, struct coordinator_out *out)
