@@ -103,15 +103,9 @@ static void *data_of(struct buf *b)
     return b ? b->data : NULL;
 }
 
-static enum status make_blocks(const struct bucket *b, size_t n, size_t n_pending,
-                               struct bucket_part *p)
+/* Sets the entries of a part to those of its blocks. */
+static void set_entries(struct bucket_part *p, size_t n, size_t n_pending)
 {
-    enum status st = ST_OK;
-    TRY(make_block(n * sizeof(uint64_t), &p->keys));
-    TRY(make_block(n * sizeof(uint64_t), &p->steps));
-    TRY(make_block(n * (size_t)b->config.dim * sizeof(float), &p->values));
-    TRY(make_block(n * b->n_slots * sizeof(float), &p->slots));
-    TRY(make_block(3 * n_pending * sizeof(uint64_t), &p->pending));
     const uint64_t *pending = data_of(p->pending);
     p->entries =
         (struct bucket_entries){.n = n,
@@ -123,8 +117,46 @@ static enum status make_blocks(const struct bucket *b, size_t n, size_t n_pendin
                                 .pending_keys = pending,
                                 .pending_steps = pending ? pending + n_pending : NULL,
                                 .pending_counts = pending ? pending + 2 * n_pending : NULL};
+}
+
+static enum status make_blocks(const struct bucket *b, size_t n, size_t n_pending,
+                               struct bucket_part *p)
+{
+    enum status st = ST_OK;
+    TRY(make_block(n * sizeof(uint64_t), &p->keys));
+    TRY(make_block(n * sizeof(uint64_t), &p->steps));
+    TRY(make_block(n * (size_t)b->config.dim * sizeof(float), &p->values));
+    TRY(make_block(n * b->n_slots * sizeof(float), &p->slots));
+    TRY(make_block(3 * n_pending * sizeof(uint64_t), &p->pending));
+    set_entries(p, n, n_pending);
 done:
     return st;
+}
+
+/* Shortens a block; frees it if it would be empty. */
+static void trim_block(struct buf **block, size_t bytes)
+{
+    if (bytes == 0) {
+        buf_unref(*block);
+        *block = NULL;
+    } else {
+        (*block)->bytes = bytes;
+    }
+}
+
+/* Shortens the blocks, which were made for more rows than the n that were copied. */
+static void trim_rows(const struct bucket *b, size_t n, struct bucket_part *p)
+{
+    size_t made = p->entries.n, width = slot_width(b);
+    for (size_t at = width; at < b->n_slots; at += width) {
+        float *slots = p->slots->data;
+        memmove(slots + at * n, slots + at * made, n * width * sizeof *slots);
+    }
+    trim_block(&p->keys, n * sizeof(uint64_t));
+    trim_block(&p->steps, n * sizeof(uint64_t));
+    trim_block(&p->values, n * (size_t)b->config.dim * sizeof(float));
+    trim_block(&p->slots, n * b->n_slots * sizeof(float));
+    set_entries(p, n, p->entries.n_pending);
 }
 
 static void copy_row(const struct bucket *b, const struct row *row, size_t i, struct bucket_part *p)
@@ -184,21 +216,33 @@ static enum status run_pass(struct pass *pass, const uint64_t *keys, size_t n,
     return st;
 }
 
-/* Copies the entries that these keys have in the version: first counts them, then copies them. */
+/* Returns true if the version may have pending keys. */
+static bool has_pending(struct shared_bucket *s, uint64_t version)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct bucket *b = s->bucket;
+    bool has = b->pending.n > 0 || undo_keys(&b->undo_pending, version, NULL) > 0;
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+/* Copies the entries that these keys have in the version. Nearly all of them have rows, so these
+ * are not counted first; pending keys are. */
 static enum status copy_entries(struct shared_bucket *s, uint64_t version, const uint64_t *keys,
                                 size_t n, struct bucket_part *p)
 {
     enum status st = ST_OK;
-    struct pass rows = {.bucket = s, .version = version};
+    struct pass rows = {.bucket = s, .version = version, .visit = copy_row};
     struct pass pending = {.bucket = s, .version = version, .is_pending = true};
+    bool may_pend = has_pending(s, version);
+    if (may_pend)
+        TRY(run_pass(&pending, keys, n, p));
+    TRY(make_blocks(s->bucket, n, pending.n, p));
     TRY(run_pass(&rows, keys, n, p));
-    TRY(run_pass(&pending, keys, n, p));
-    TRY(make_blocks(s->bucket, rows.n, pending.n, p));
-    rows.visit = copy_row;
+    if (rows.n < n)
+        trim_rows(s->bucket, rows.n, p);
     pending.visit = copy_pending;
-    rows.n = pending.n = 0;
-    if (p->entries.n > 0)
-        TRY(run_pass(&rows, keys, n, p));
+    pending.n = 0;
     if (p->entries.n_pending > 0)
         TRY(run_pass(&pending, keys, n, p));
 done:
