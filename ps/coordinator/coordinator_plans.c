@@ -353,7 +353,8 @@ enum status coordinator_plans_first_join(struct coordinator_shell *l, const stru
     if (planner_bytes(p, 0) > (double)l->cfg.max_model_bytes) {
         snprintf(why, why_bytes, "the model exceeds this server's --max_model_bytes=%" PRId64 "%s",
                  l->cfg.max_model_bytes,
-                 p->chunks->n_tables ? "; lower max_rows of its tables, or add servers" : "");
+                 p->chunks->n_tables ? "; raise it, lower max_rows of its tables, or add servers"
+                                     : "; raise it, or add servers");
         net_plan_free(p);
         st = ST_RANGE;
         goto done;
