@@ -15,6 +15,7 @@ PINS = {
     "nvflare": ["nvflare==2.9.0", NUMPY],
     "hivemind": ["hivemind==1.1.12"],
     "tensorflow": ["tensorflow-cpu==2.21.0"],
+    "paddle": ["paddlepaddle==2.6.2", "protobuf==4.25.3", "numpy==1.26.4"],  # for bench/sparse.py
 }
 WITH_TORCH = ("weir", "torchft", "nvflare", "hivemind")
 

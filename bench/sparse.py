@@ -8,9 +8,13 @@ measured in one run on one machine:
   async   the same in mode async, in which rows are read when a step begins
   dense   torch.nn.Embedding with Weir's servers: each step moves the whole table
   ddp     torch.nn.Embedding(sparse=True) and DistributedDataParallel over gloo: 2 ranks
+  paddle  PaddlePaddle 2.6.2's parameter server, which is no longer maintained, mode async: 1
+          server and 2 workers
   alone   2 processes that do not communicate: the limit of all others
 
-    build/venv-torch2/bin/python bench/sparse.py      # bench/train --setup2 makes that venv
+    bench/train --setup2              # makes the venv of the next line but one
+    bench/peers --setup paddle        # makes the venv of paddle
+    build/venv-torch2/bin/python bench/sparse.py
 
 A sample has --keys keys, log-uniform in [0, --rows); their rows are the input of 3 hidden layers of
 --width and a sigmoid. The optimizer is Adam, for rows torch.optim.SparseAdam or Weir's equal. Rows
@@ -24,18 +28,22 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 
+import peers_env
 import sparse_model
 import two_members
-from common import SOURCE, machine, write_json
+from common import SOURCE, free_ports, machine, wait_all, write_json
 
 RUN = os.path.join(SOURCE, "bench/sparse_run.py")
 MODEL = os.path.join(SOURCE, "bench/sparse_model.py")
+PADDLE = os.path.join(SOURCE, "bench/sparse_paddle.py")
 NAMES = {"model": "Weir's worker, sync",
          "tables": "sparse table, sync", "async": "sparse table, async",
          "dense": "dense parameters, sync", "ddp": "DDP on gloo, sparse gradients",
+         "paddle": "PaddlePaddle 2.6.2, async",
          "alone": "2 processes that do not communicate"}
 WEIR = ("model", "tables", "async", "dense")  # kinds with servers
 ALLOW_LOSS = 2e-2  # largest relative difference between the late losses of tables and ddp
@@ -60,14 +68,34 @@ def parse():
     return p.parse_args()
 
 
-def options(args, kind, rank, servers, folder):
+def options(args, kind, rank, servers, folder, addresses=()):
     steps = args.warmup + (args.dense_steps if kind == "dense" else args.steps)
     if kind == "async":
         steps *= 2  # each contribution is a step of the job
     return json.dumps({"kind": kind, "rank": rank, "servers": servers, "warmup": args.warmup,
                        "folder": folder, "steps": steps, "rows": args.rows, "dim": args.dim,
                        "keys": args.keys, "width": args.width, "batch": args.batch,
-                       "threads": args.threads})
+                       "threads": args.threads, "addresses": addresses})
+
+
+def run_paddle(args):
+    """Returns what two_members.run() returns, of a server and two trainers of PaddlePaddle."""
+    addresses = ["127.0.0.1:%d" % port for port in free_ports(3)]
+    env = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "CPU_NUM": "1"}
+
+    def start(rank, servers):
+        return subprocess.Popen([peers_env.python(None, "paddle"), PADDLE, options(
+            args, "paddle", rank, servers, "", addresses)], env=env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    server = start(-1, [])
+    try:
+        ranks = [start(rank, [server.pid] if rank == 0 else []) for rank in range(2)]
+        printed = wait_all(ranks, "paddle", args.limit)
+        return [json.loads(text) for text in printed], two_members.rss(server.pid)
+    finally:
+        server.kill()
+        server.communicate()
 
 
 def round_of(args, kind):
@@ -75,9 +103,10 @@ def round_of(args, kind):
     with tempfile.TemporaryDirectory() as folder:
         if kind == "model":
             sparse_model.samples(folder, vars(args))
-        ranks, server = two_members.run(kind in WEIR, lambda rank, servers: [
-            sys.executable, MODEL if kind == "model" else RUN,
-            options(args, kind, rank, servers, folder)], kind, args.limit)
+        ranks, server = run_paddle(args) if kind == "paddle" else two_members.run(
+            kind in WEIR, lambda rank, servers: [
+                sys.executable, MODEL if kind == "model" else RUN,
+                options(args, kind, rank, servers, folder)], kind, args.limit)
     seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
     samples = args.batch * sum(len(r["losses"]) - args.warmup for r in ranks)
     of_servers = sum(r["cpu_of_servers"] for r in ranks)
@@ -104,7 +133,7 @@ def report(args, rounds):
             NAMES[kind], m["samples_per_s"], min(speeds), max(speeds), m["cpu_ms_per_1000"],
             m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"], m["loss"]))
     for one in ("model", "tables"):
-        for other in ("ddp", "alone", "dense"):
+        for other in ("ddp", "paddle", "alone", "dense"):
             if {one, other} <= median.keys():
                 ratios = [a["samples_per_s"] / b["samples_per_s"]
                           for a, b in zip(rounds[one], rounds[other])]
@@ -120,6 +149,8 @@ def report(args, rounds):
 
 def main():
     args = parse()
+    if "paddle" in args.kinds.split(",") and peers_env.reason(None, "paddle"):
+        sys.exit("bench: paddle: " + peers_env.reason(None, "paddle"))
     report(args, two_members.rounds(args, NAMES, round_of, lambda r: (
         "%7.0f samples/s, CPU %.1f ms per 1,000" % (r["samples_per_s"], r["cpu_ms_per_1000"]))))
 
