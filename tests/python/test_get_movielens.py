@@ -160,6 +160,7 @@ class GetMovielens(harness.Test):
         said = self.make(status=harness.SKIPPED, env={**os.environ, "PIP_NO_INDEX": "1",
                                                       "PIP_FIND_LINKS": self.dir()})
         self.assertRegex(said, "pip finds no wheel of recbole==1.2.1|there is no pip")
+        self.assertIn("name its copy here by --files", said)
         self.assertFalse(os.path.exists(self.path("movies")))
 
     def test_other_files_refused(self):
