@@ -185,7 +185,8 @@ static void wrong_lists_and_numbers_are_refused(void **state)
     struct data_csv_key_input in = {.name = "f", .columns = "town", .listed_by = "--key_columns"};
     struct data_csv_columns columns = {.keys = &in, .n_keys = 1};
     const char *text = "city,age,label\nOslo,3,1\n9,4,0\n";
-    refuse(text, &columns, ST_NOT_FOUND, "has no column 'town' among its 3 columns; --key_columns");
+    refuse(text, &columns, ST_NOT_FOUND,
+           "has no column 'town' among its 3 columns (city,age,label); --key_columns");
     in.columns = "city,1";
     refuse(text, &columns, ST_INVALID, "column 1 is named in --key_columns and in another entry");
     in.columns = "city";

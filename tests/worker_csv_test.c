@@ -308,7 +308,7 @@ static void wrong_targets_are_named(void **state)
         const char *piece;
     } bad[] = {
         {"a,b\n1,2\n", "c", ST_NOT_FOUND,
-         "line 1: has no column 'c' among its 2 columns; each entry of "},
+         "line 1: has no column 'c' among its 2 columns (a,b); each entry of "},
         {"1,2\n", "3", ST_NOT_FOUND, "no column '3'"},
         {"1,2\n", "0", ST_NOT_FOUND, "no column '0'"},
         {"1,2,3\n", "1,1", ST_INVALID, "--target_columns names column 1 twice"},
@@ -436,7 +436,7 @@ static void wrong_words_and_columns_are_named(void **state)
          "the label 'cat' is a word without a known number"},
         {"1,7\n", NULL, NULL, "ant\ncat", ST_MISMATCH, "the label '7' is not among the classes"},
         {"a,b,label\n1,2,3\n", NULL, "c", NULL, ST_NOT_FOUND,
-         "no column 'c' among its 3 columns; each entry of --ignore_columns"},
+         "no column 'c' among its 3 columns (a,b,label); each entry of --ignore_columns"},
         {"1,2,3\n", NULL, "4", NULL, ST_NOT_FOUND, "no column '4'"},
         {"1,2,3\n", NULL, "1,1", NULL, ST_INVALID, "--ignore_columns names column 1 twice"},
         {"1,2,3\n", "1", "1", NULL, ST_INVALID,

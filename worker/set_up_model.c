@@ -106,8 +106,12 @@ enum status set_up_model_choose(struct worker *w)
     struct options *o = &w->opt;
     const struct weights_request q = set_up_weights(w);
     struct weights_source *file = NULL;
-    if (o->model_given)
+    if (o->model_given) {
+        if (w->trained_on.model)
+            LOG_I("--%s: the worker uses --model=%s, not the model in %s", q.flag, o->model,
+                  q.path);
         return ST_OK;
+    }
     if (!w->trained_on.model) {
         /* the call logs if the file is of another kind */
         TRY(weights_source_open(q.flag, q.path, &file));

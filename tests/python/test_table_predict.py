@@ -122,7 +122,8 @@ class TablePredict(harness.Test):
                          "global_step")
         self.assert_has(worker.output(),
                         "table 'wide': 5 of the 5 keys of the samples have rows in " + self.saved,
-                        "table 'words': 4 of the 4 keys of the samples have rows in " + self.saved)
+                        "table 'words': 4 of the 4 keys of the samples have rows in %s\n" %
+                        self.saved)
 
     def test_settings_that_need_flags_of_training(self):
         """A table's momentum needs the job's optimizer, which an evaluation does not have."""

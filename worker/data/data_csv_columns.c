@@ -12,12 +12,14 @@
 
 static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
 {
+    char line[DATA_CSV_PLACE_BYTES];
     if (data_csv_text_check_names(c) != ST_OK) /* the call has logged why the name is not found */
         return ST_CORRUPT;
     LOG_E(
-        "%s: line 1: has no column '%.*s' among its %lld columns; %s--%s must be a column's name, or its number counted from 1",
+        "%s: line 1: has no column '%.*s' among its %lld columns (%s); %s--%s must be a column's name, or its number counted from 1",
         c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
-        strcmp(flag, "label_column") == 0 ? "" : "each entry of ", flag);
+        data_csv_report_line_1(c, line), strcmp(flag, "label_column") == 0 ? "" : "each entry of ",
+        flag);
     return ST_NOT_FOUND;
 }
 

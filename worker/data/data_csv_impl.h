@@ -110,8 +110,7 @@ struct data_csv_equal {
  * Returns false at the end. */
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
-/* Logs one warning about columns with equal names, which their names do not identify
- * (data_csv_equal.c). */
+/* Logs one warning about columns with equal names, which do not identify them. */
 void data_csv_equal_warn_names(const struct csv *c);
 /* Returns true for a word that stands for a missing value. Not for "none", which may be a class;
  * but Python writes "None". */
@@ -130,6 +129,8 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
 /* Writes a text such as "5 'label'", or "5" if the file or this column has no name. */
 const char *data_csv_report_column(const struct csv *c, int64_t column,
                                    char dst[DATA_CSV_COLUMN_BYTES]);
+/* Writes the beginning of line 1, for messages. */
+const char *data_csv_report_line_1(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
 /* Writes a text that begins with ", or" and contains the label's column in training, and the fix.
  * Writes "" if the file has names, or the label was not found by its index. */
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
@@ -138,8 +139,7 @@ const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_P
 enum status data_csv_columns_name(const struct csv *c, struct data_csv *out);
 /* Logs the role of each column, and stores it in out->roles. */
 enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out);
-/* Finds the columns by the names of the training file, if line 1 contains them
- * (data_csv_layout.c). */
+/* Finds the columns by the names of the training file, if line 1 contains them. */
 enum status data_csv_layout_match_names(struct csv *c, bool *matched);
 /* Finds the columns by their indices in the training file. */
 enum status data_csv_layout_match_places(struct csv *c, bool *matched);

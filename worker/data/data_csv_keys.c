@@ -50,14 +50,16 @@ enum status data_csv_keys_add(struct csv *c, int input, int64_t column, bool by_
 static enum status no_column(const struct csv *c, const struct data_csv_key_input *in,
                              const char *name, size_t n)
 {
+    char line[DATA_CSV_PLACE_BYTES];
     if (in->is_resolved)
         LOG_E(
             "%s: line 1: has no column '%.*s', which has keys of input '%s' in the training file; name the columns in line 1 as in training",
             c->path, (int)(n < 60 ? n : 60), name, in->name);
     else
         LOG_E(
-            "%s: line 1: has no column '%.*s' among its %lld columns; %s must list names of columns, or their numbers counted from 1",
-            c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns, in->listed_by);
+            "%s: line 1: has no column '%.*s' among its %lld columns (%s); %s must list names of columns, or their numbers counted from 1",
+            c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
+            data_csv_report_line_1(c, line), in->listed_by);
     return ST_NOT_FOUND;
 }
 

@@ -63,6 +63,16 @@ const char *data_csv_report_column(const struct csv *c, int64_t column,
     return dst;
 }
 
+const char *data_csv_report_line_1(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])
+{
+    enum { MOST = 120 };
+    size_t n = (size_t)(data_csv_line_end(c, c->line_1) - c->line_1), kept = n < MOST ? n : MOST;
+    for (size_t i = 0; i < kept; i++)
+        dst[i] = (unsigned char)c->line_1[i] < ' ' ? '?' : c->line_1[i];
+    snprintf(dst + kept, DATA_CSV_PLACE_BYTES - kept, "%s", kept < n ? "..." : "");
+    return dst;
+}
+
 /* Lists the columns of a role, separated by ", ". */
 static void list_columns(const struct csv *c, int want_targets, int64_t role, char dst[LIST_BYTES])
 {

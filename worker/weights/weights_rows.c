@@ -163,6 +163,9 @@ static void log_found(const struct reading *x, const char *table, size_t n, size
         LOG_W(
             "table '%s': %zu of the %zu keys of the samples have rows in %s; the other %zu have their initial values, probably because of other columns, another --key_separator, or another spelling or encoding of the cells than in training",
             table, n_found, n, x->q->path, n - n_found);
+    else if (n_found == n)
+        LOG_I("table '%s': %zu of the %zu keys of the samples have rows in %s", table, n_found, n,
+              x->q->path);
     else
         LOG_I(
             "table '%s': %zu of the %zu keys of the samples have rows in %s; the other %zu have their initial values",
