@@ -2,7 +2,7 @@
 #include "checkpoint/job_check.h"
 #include "base/float_text.h"
 #include "base/log.h"
-#include "files/json_text.h"
+#include "checkpoint/job_described.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/tables.h"
 #include <inttypes.h>
@@ -17,19 +17,13 @@
 #define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
 #define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
 #define OTHER_JOB "another job: "
+#define OTHER_DATA "another data set: "
 #define TO_INIT                                                                                    \
     ", together with --init=CHECKPOINT at the worker to begin with these parameters and new "      \
     "settings"
 #define TO_JOIN                                                                                    \
     "; start an additional worker of a running job with --join, without --worker_hosts and "       \
     "--task_index"
-
-enum {
-    COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1,
-    /* limit on the JSON values in a worker's description of its data, which is an object of at
-     * most 16 strings */
-    MAX_VALUES = 256,
-};
 
 enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
                                        size_t why_bytes)
@@ -285,7 +279,7 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
         return ST_MISMATCH;
     }
     if (job_data_compare(&job->data, &other->data, what, sizeof what) != ST_OK) {
-        snprintf(why, why_bytes, "another data set: %s (--data_dir, --data_shard)", what);
+        snprintf(why, why_bytes, OTHER_DATA "%s (--data_dir, --data_shard)", what);
         return ST_MISMATCH;
     }
     if (set_numbers_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
@@ -306,6 +300,30 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
         return ST_MISMATCH;
     }
     return ST_OK;
+}
+
+/* Returns true if the samples may differ. Then the names of the columns must be equal, whereas
+ * equal samples may have columns with different names. If each worker has its own part of the
+ * data, its samples are not compared. */
+static bool data_may_differ(const struct job_data *had, const struct job_data *has)
+{
+    char why[400];
+    return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
+}
+
+enum status checkpoint_job_check_running(const struct net_job *job, const struct chunks *chunks,
+                                         const char *described, const struct net_join *join,
+                                         char *why, size_t why_bytes)
+{
+    char what[440];
+    enum status st = checkpoint_job_check(job, chunks, join, why, why_bytes);
+    bool may_differ = chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK ||
+                      data_may_differ(&job->data, &join->job.data);
+    if (!may_differ ||
+        !job_described_reading_differs(described, join->trained_on, what, sizeof what))
+        return st;
+    snprintf(why, why_bytes, OTHER_DATA "%s", what);
+    return ST_MISMATCH;
 }
 
 /* Returns true if --data_shard may differ. If each worker had its own part, the job can resume with
@@ -372,57 +390,6 @@ static void replace_subject(const char *what, char *to, size_t bytes)
     snprintf(to, bytes, "%s", what);
 }
 
-/* Copies the names of a CSV file's columns, one per line, from a worker's text on its data; empty:
- * the text has no names. A text with more values than a worker writes is not parsed. */
-static void copy_columns(const char *trained_on, char *to, size_t bytes)
-{
-    json_t *o = NULL;
-    size_t n = trained_on ? strlen(trained_on) : 0;
-    *to = 0;
-    if (n > 0 && json_text_count(trained_on, n, "{[,") <= MAX_VALUES &&
-        json_text_load(trained_on, n, &o) == ST_OK) {
-        const char *names = json_string_value(json_object_get(o, "columns"));
-        snprintf(to, bytes, "%s", names ? names : "");
-    }
-    json_decref(o);
-}
-
-/* Finds the first column whose name differs, if both data sets have names of columns. */
-static bool columns_differ(const char *had, const char *has, char *what, size_t n)
-{
-    char *there = malloc(2 * COLUMNS_BYTES), *here = there ? there + COLUMNS_BYTES : NULL;
-    int column = 1;
-    bool differ = false;
-    if (!there)
-        return false;
-    copy_columns(had, there, COLUMNS_BYTES);
-    copy_columns(has, here, COLUMNS_BYTES);
-    const char *a = there, *b = here;
-    while (*a && *b && !differ) {
-        int n_a = (int)strcspn(a, "\n"), n_b = (int)strcspn(b, "\n");
-        differ = n_a != n_b || memcmp(a, b, (size_t)n_a) != 0;
-        if (differ)
-            snprintf(
-                what, n,
-                "another data set: feature %d is the column '%.*s', but in the checkpoint it is '%.*s'; write the columns of the CSV file in the checkpoint's order",
-                column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
-        a += n_a + (a[n_a] == '\n');
-        b += n_b + (b[n_b] == '\n');
-        column++;
-    }
-    free(there);
-    return differ;
-}
-
-/* Returns true if the samples may differ. Then the names of the columns must be equal, whereas
- * equal samples may have columns with different names. If each worker has its own part of the
- * data, its samples are not compared. */
-static bool data_may_differ(const struct job_data *had, const struct job_data *has)
-{
-    char why[400];
-    return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
-}
-
 /* Creates the table of chunks that the checkpoint's parameters and tables have in the present job.
  * The bounds of a table may be raised after a job has ended because of them. max_rows cannot be
  * lowered, because the buckets of the checkpoint may have more rows. */
@@ -448,7 +415,7 @@ static enum status adapt_chunks(const struct chunks *had, const struct chunks *h
 enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                                           const struct net_join *join, char *why, size_t why_bytes)
 {
-    char what[440], said[440];
+    char what[464], said[464], reading[440];
     struct chunks *chunks = NULL;
     struct net_job job = adapt_job(m, &join->job);
     enum status st = adapt_chunks(m->chunks, join->chunks, &chunks);
@@ -457,8 +424,10 @@ enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
         st = checkpoint_job_check(&job, chunks, join, what, sizeof what);
     chunks_destroy(chunks);
     if (st != ST_NOMEM && data_may_differ(&job.data, &join->job.data) &&
-        columns_differ(m->trained_on, join->trained_on, what, sizeof what))
+        job_described_reading_differs(m->trained_on, join->trained_on, reading, sizeof reading)) {
+        snprintf(what, sizeof what, OTHER_DATA "%s", reading);
         st = ST_MISMATCH;
+    }
     replace_subject(what, said, sizeof said);
     if (st != ST_OK)
         snprintf(why, why_bytes,

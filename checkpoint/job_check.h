@@ -13,6 +13,11 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
  * ST_MISMATCH with a sentence that names the first difference. */
 enum status checkpoint_job_check(const struct net_job *job, const struct chunks *chunks,
                                  const struct net_join *join, char *why, size_t why_bytes);
+/* Compares like checkpoint_job_check, and also how the member reads its data. described: the text
+ * in which a worker of the job describes its data, see struct net_join; NULL: unknown. */
+enum status checkpoint_job_check_running(const struct net_job *job, const struct chunks *chunks,
+                                         const char *described, const struct net_join *join,
+                                         char *why, size_t why_bytes);
 /* Compares the member's job with that of a checkpoint, which may have had other chunks, servers and
  * workers, and fewer or more steps. Returns like checkpoint_job_check; the sentence also has the
  * fix. */

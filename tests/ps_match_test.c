@@ -432,6 +432,71 @@ static void columns_in_a_huge_text_are_not_read(void **state)
     free(many);
 }
 
+static void reading(const struct net_join *join, const char *described, const char *part)
+{
+    char why[512] = "";
+    enum status st = checkpoint_job_check_running(&job, chunks, described, join, why, sizeof why);
+    assert_int_equal(st, part ? ST_MISMATCH : ST_OK);
+    if (part && !strstr(why, part))
+        fail_msg("'%s' lacks '%s'", why, part);
+}
+
+/* Returns a worker's text on its data: the separator and the columns of its keys, the ignored
+ * columns, and the columns of numbers. */
+static const char *text_on_reading(const char *separator, const char *keys, const char *ignored,
+                                   const char *columns)
+{
+    static char text[8][600];
+    static int n;
+    char *to = text[n++ % 8];
+    int at = sprintf(to, "{\"key_separator\":\"%s\",\"columns\":\"%s\",", separator, columns);
+    at += sprintf(to + at, "\"ignored_columns\":\"%s\",\"model_json\":", ignored);
+    sprintf(to + at, "\"{\\\"inputs\\\":{\\\"ids\\\":{\\\"columns\\\":[%s]}}}\"}", keys);
+    return to;
+}
+
+#define A "\\\"a\\\""
+#define B "\\\"b\\\""
+static void reading_of_own_data_is_compared(void **state)
+{
+    const char *had = text_on_reading("|", A "," B, "", "x\\ny");
+    struct net_join j = join_of();
+    job.data = (struct job_data){.n_train = 10, .dim = {1, 1, 2}, .own = true};
+    j.job.data = job.data;
+    j.trained_on = had;
+    reading(&j, had, NULL);
+    reading(&j, NULL, NULL);
+    j.trained_on = text_on_reading("", A "," B, "", "x\\ny");
+    reading(&j, had,
+            "another data set: --key_separator: the servers have '|', the worker has none; "
+            "set the same --key_separator");
+    j.trained_on = text_on_reading("|", B "," A, "", "x\\ny");
+    reading(&j, had, "--key_columns: input 'ids': the servers have a,b, the worker has b,a; list");
+    j.trained_on = text_on_reading("|", A "," B, "z", "x\\ny");
+    reading(&j, had, NULL); /* a part may have columns that only its worker ignores */
+    j.trained_on = text_on_reading("|", A "," B, "x", "y\\nz");
+    reading(&j, had, "--ignore_columns: the servers have none, the worker has x; ignore the same");
+    j.trained_on = text_on_reading("|", A "," B, "", "y\\nx");
+    reading(&j, had, "feature 1 is the column 'y', but on the servers it is 'x'");
+}
+
+/* Equal samples may have columns with other names. If the samples differ, the names explain it. */
+static void reading_of_same_data_explains_difference(void **state)
+{
+    const char *had = text_on_reading("|", A, "", "x"), *has = text_on_reading("", A, "", "y");
+    struct net_join j = join_of();
+    job.data = (struct job_data){.n_train = 10, .dim = {1, 1, 1}, .train_samples = 1};
+    j.job.data = job.data;
+    j.trained_on = has;
+    reading(&j, had, NULL);
+    j.job.data.train_samples = 2;
+    reading(&j, had, "--key_separator: the servers have '|', the worker has none");
+    j.trained_on = had;
+    reading(&j, had, "another data set: CRC-32C of the training samples");
+}
+#undef A
+#undef B
+
 /* In async the default learning rate depends on the number of workers, which may change. */
 static void default_rate_of_async_may_differ(void **state)
 {
@@ -479,5 +544,6 @@ int main(void)
         tables_of_a_checkpoint_are_compared, settings_of_a_table_are_compared,
         data_of_each_worker_are_not_compared, early_end_does_not_refuse_the_original_steps,
         same_epochs_of_own_data_follow_the_job, outer_optimizer_follows_the_job_with_its_steps,
-        validation_data_must_match);
+        validation_data_must_match, reading_of_own_data_is_compared,
+        reading_of_same_data_explains_difference);
 }

@@ -24,6 +24,17 @@
 #define GONE_NS INT64_C(10000000000)
 #define ASKS_NS INT64_C(1000000000)
 
+/* Compares the joiner's job and data with those of the job in force. */
+static enum status compare_job(struct service *s, const struct run *r, const struct net_join *req,
+                               char *why, size_t why_bytes)
+{
+    pthread_mutex_lock(&s->trained_on_lock);
+    enum status st =
+        checkpoint_job_check_running(&r->job, r->chunks, s->trained_on, req, why, why_bytes);
+    pthread_mutex_unlock(&s->trained_on_lock);
+    return st;
+}
+
 /* Checks whether the joiner's job is the job in force. */
 static enum join_answer check_job(struct service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
@@ -55,7 +66,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     if (checkpoint_job_check_first(joins ? &full : req, joins && !r ? 0 : s->cfg.worker_hosts->n,
                                    why, why_bytes) != ST_OK)
         return JOIN_REFUSED;
-    if (r && !r->ended && checkpoint_job_check(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
+    if (r && !r->ended && compare_job(s, r, req, why, why_bytes) != ST_OK) {
         admission_name_setter(s, req, why, why_bytes);
         return JOIN_REFUSED;
     }
@@ -490,7 +501,22 @@ static void note_refusal(struct service *s, const struct net_join *req, const ch
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Creates the first plan from the joiner's job, with the number format that all members ask for. */
+/* Stores the text in which the worker describes its data. If memory is lacking, the previous text
+ * stays. */
+static void keep_trained_on(struct service *s, const char *text)
+{
+    pthread_mutex_lock(&s->trained_on_lock);
+    char *copy = text && (!s->trained_on || strcmp(s->trained_on, text) != 0) ? strdup(text) : NULL;
+    if (copy) {
+        free(s->trained_on);
+        s->trained_on = copy;
+    }
+    pthread_mutex_unlock(&s->trained_on_lock);
+}
+
+/* Creates the first plan from the joiner's job, with the number format that all members ask for.
+ * The joiner's description of its data is stored before that, so that no other worker joins the
+ * plan without a comparison. */
 static enum status make_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
@@ -503,21 +529,9 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
         snprintf(why, why_bytes, "%s", wrong);
         return ST_MISMATCH;
     }
+    keep_trained_on(s, req->trained_on);
     return s->cfg.first_join ? s->cfg.first_join(s->cfg.ctx, &first, why, why_bytes)
                              : generation_make_first_plan(s, &first, why, why_bytes);
-}
-
-/* Stores the text in which the worker describes its data. If memory is lacking, the previous text
- * stays. */
-static void keep_trained_on(struct service *s, const char *text)
-{
-    pthread_mutex_lock(&s->trained_on_lock);
-    char *copy = text && (!s->trained_on || strcmp(s->trained_on, text) != 0) ? strdup(text) : NULL;
-    if (copy) {
-        free(s->trained_on);
-        s->trained_on = copy;
-    }
-    pthread_mutex_unlock(&s->trained_on_lock);
 }
 
 enum status join_trained_on(struct service *s, char **out)

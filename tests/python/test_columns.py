@@ -77,7 +77,7 @@ class Columns(harness.Test):
         """Servers that keep the checkpoint compare no checksum of the data, and refuse the run
         too."""
         wrong = r"feature 1 is the column 'b', but in the checkpoint it is 'a'; write the " \
-            "columns of the CSV file in the checkpoint's order"
+            "columns of all CSV files in the same order"
         self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
         self.write("train2.csv", "id,b,a,kind,c", ["id", "b", "a", "kind", "c"])
         worker = self.worker(*TRAIN, "--train_steps=40", "--label_column=kind",

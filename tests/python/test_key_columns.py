@@ -151,6 +151,39 @@ class KeyColumns(harness.Test):
                     "--data_shard=own", "--train_data=" + self.write("own.csv", text(table(60, 1))),
                     "--key_separator=|", model=self.model(), data=False)
 
+    def own_job(self, *flags, shard="own"):
+        """Starts a job's server and worker 0, which joins."""
+        job = self.job(data=self.folder(text(table(60, 1))), model=self.model(), flags=[
+            *FLAGS, "--train_steps=4", "--data_shard=" + shard, *flags])
+        job.start_ps(0)
+        job.start_worker(0)
+        job.ps[0].wait_line("worker 0 joined")
+        return job
+
+    def test_own_data_need_the_same_columns_and_separator(self):
+        """Servers cannot compare the samples of the parts, only how their workers read them."""
+        job = self.own_job("--key_columns=town,kinds", "--key_separator=|")
+        other = self.new_folder("other")
+        self.write("other/train.csv", text(table(60, 2)))
+        for flag, said in (
+                ("--key_columns=kinds,town", "another data set: --key_columns: input 'fields': the "
+                 "servers have town,kinds, the worker has kinds,town; list the same columns"),
+                ("--key_separator=;", "another data set: --key_separator: the servers have '[|]', "
+                 "the worker has ';'; set the same --key_separator at all workers")):
+            job.start_worker(1, "--data_dir=" + other, flag).ends(1, said)
+        self.write("other/train.csv", text(table(60, 2), "town,years,kinds,liked"))
+        job.start_worker(1, "--data_dir=" + other).ends(
+            1, "another data set: feature 1 is the column 'years', but on the servers it is 'age'")
+        self.write("other/train.csv", text(table(60, 2), order=(2, 1, 0, 3)))
+        job.start_worker(1, "--data_dir=" + other)
+        job.finish()
+
+    def test_refusal_of_same_data_names_the_separator(self):
+        job = self.own_job("--key_separator=|", shard="same")
+        job.start_worker(1, "--key_separator=;").ends(
+            1, "another data set: --key_separator: the servers have '[|]', the worker has ';'")
+        self.kill(job.workers[0], *job.ps)
+
     def test_columns_and_arrays_are_not_mixed(self):
         """The texts of a training file and the numbers of an array are different keys."""
         tensors = {"fields": ("I64", [2], struct.pack("<2q", 1, 2)),
