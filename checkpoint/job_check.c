@@ -319,10 +319,14 @@ enum status checkpoint_job_check_running(const struct net_job *job, const struct
     enum status st = checkpoint_job_check(job, chunks, join, why, why_bytes);
     bool may_differ = chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK ||
                       data_may_differ(&job->data, &join->job.data);
-    if (!may_differ ||
-        !job_described_reading_differs(described, join->trained_on, what, sizeof what))
+    if (may_differ &&
+        job_described_reading_differs(described, join->trained_on, what, sizeof what)) {
+        snprintf(why, why_bytes, OTHER_DATA "%s", what);
+        return ST_MISMATCH;
+    }
+    if (st != ST_OK || !job_described_model_differs(described, join->trained_on, what, sizeof what))
         return st;
-    snprintf(why, why_bytes, OTHER_DATA "%s", what);
+    snprintf(why, why_bytes, "another model: %s", what);
     return ST_MISMATCH;
 }
 

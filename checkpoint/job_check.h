@@ -13,8 +13,9 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
  * ST_MISMATCH with a sentence that names the first difference. */
 enum status checkpoint_job_check(const struct net_job *job, const struct chunks *chunks,
                                  const struct net_join *join, char *why, size_t why_bytes);
-/* Compares like checkpoint_job_check, and also how the member reads its data. described: the text
- * in which a worker of the job describes its data, see struct net_join; NULL: unknown. */
+/* Compares like checkpoint_job_check, and also how the member reads its data, and its model file.
+ * described: the text in which a worker of the job describes its data and its model, see struct
+ * net_join; NULL: unknown. */
 enum status checkpoint_job_check_running(const struct net_job *job, const struct chunks *chunks,
                                          const char *described, const struct net_join *join,
                                          char *why, size_t why_bytes);

@@ -2,7 +2,9 @@
 #include "checkpoint/job_described.h"
 #include "base/utf8.h"
 #include "files/json_text.h"
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -161,6 +163,112 @@ bool job_described_reading_differs(const char *had, const char *has, char *why, 
         p.had && p.has &&
         (separators_differ(&p, why, why_bytes) || key_columns_differ(&models, why, why_bytes) ||
          features_differ(&p, why, why_bytes));
+    release(&models);
+    release(&p);
+    return differs;
+}
+
+/* Returns true if a key of an input or a layer need not be equal: it does not change the results of
+ * this worker, or another check compares it: names of parameters, shapes, columns, settings of
+ * tables. */
+static bool is_left_out(const char *key)
+{
+    static const char *const keys[] = {"comment", "device", "after",   "init",     "bias_init",
+                                       "name",    "shape",  "columns", "settings", "max_rows"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool values_equal(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* Writes a value of a model as JSON, cut if it is long; NULL: "none". */
+static void show_value(const json_t *value, char to[SHOWN_BYTES])
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    show(text ? text : "", to);
+    free(text);
+}
+
+/* Compares the keys of an input or a layer that `from` has. owner: its name in the sentence. */
+static bool keys_differ(const json_t *from, const struct pair *p, const char *owner, char *why,
+                        size_t n)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        char there[SHOWN_BYTES], here[SHOWN_BYTES];
+        const json_t *a = json_object_get(p->had, key), *b = json_object_get(p->has, key);
+        if (is_left_out(key) || values_equal(a, b))
+            continue;
+        show_value(a, there);
+        show_value(b, here);
+        snprintf(
+            why, n,
+            "--model: \"%.40s\" of %s: the servers have %s, the worker has %s; start all workers with the same model file",
+            key, owner, there, here);
+        return true;
+    }
+    return false;
+}
+
+static bool parts_differ(const json_t *had, const json_t *has, const char *owner, char *why,
+                         size_t n)
+{
+    const struct pair p = {(json_t *)(uintptr_t)had, (json_t *)(uintptr_t)has};
+    return keys_differ(had, &p, owner, why, n) || keys_differ(has, &p, owner, why, n);
+}
+
+static bool inputs_differ(const struct pair *models, char *why, size_t n)
+{
+    const char *name;
+    json_t *input, *others = json_object_get(models->has, "inputs");
+    json_object_foreach(json_object_get(models->had, "inputs"), name, input)
+    {
+        char owner[SHOWN_BYTES];
+        snprintf(owner, sizeof owner, "input '%.60s'", name);
+        if (parts_differ(input, json_object_get(others, name), owner, why, n))
+            return true;
+    }
+    return false;
+}
+
+static bool layers_differ(const struct pair *models, char *why, size_t n)
+{
+    const json_t *a = json_object_get(models->had, "layers");
+    const json_t *b = json_object_get(models->has, "layers");
+    size_t n_a = json_array_size(a), n_b = json_array_size(b);
+    if (n_a != n_b) {
+        snprintf(
+            why, n,
+            "--model: the servers have %zu layers, the worker has %zu; start all workers with the same model file",
+            n_a, n_b);
+        return true;
+    }
+    for (size_t i = 0; i < n_a; i++) {
+        char owner[32];
+        snprintf(owner, sizeof owner, "layer %zu", i + 1);
+        if (parts_differ(json_array_get(a, i), json_array_get(b, i), owner, why, n))
+            return true;
+    }
+    return false;
+}
+
+bool job_described_model_differs(const char *had, const char *has, char *why, size_t why_bytes)
+{
+    bool may_differ = had && has && strcmp(had, has) != 0;
+    struct pair p = may_differ ? load_both(had, has) : (struct pair){NULL, NULL};
+    struct pair models = load_models(&p);
+    bool differs =
+        models.had && models.has &&
+        (layers_differ(&models, why, why_bytes) || inputs_differ(&models, why, why_bytes));
     release(&models);
     release(&p);
     return differs;

@@ -11,5 +11,8 @@
  * another --key_separator, other columns of keys, or other columns of numbers. Then `why` has a
  * sentence that names the flag, both values and the fix. */
 bool job_described_reading_differs(const char *had, const char *has, char *why, size_t why_bytes);
+/* Returns true if the model files differ in inputs or layers, in keys that change the result and
+ * that no other check compares. Then `why` has a sentence that names the first difference. */
+bool job_described_model_differs(const char *had, const char *has, char *why, size_t why_bytes);
 
 #endif

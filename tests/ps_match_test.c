@@ -497,6 +497,29 @@ static void reading_of_same_data_explains_difference(void **state)
 #undef A
 #undef B
 
+static const char *text_on_model(char to[300], const char *layer)
+{
+    sprintf(to, "{\"model_json\":\"{\\\"layers\\\":[{\\\"type\\\":\\\"relu\\\"},{%s}]}\"}", layer);
+    return to;
+}
+
+/* Models with equal parameters may compute different results. */
+static void layers_of_the_model_are_compared(void **state)
+{
+    char one[300], two[300];
+    struct net_join j = join_of();
+    j.trained_on = text_on_model(one, "\\\"rate\\\":0.5,\\\"device\\\":\\\"cpu:0\\\"");
+    reading(&j, text_on_model(two, "\\\"rate\\\":5e-1"), NULL);
+    reading(&j, text_on_model(two, "\\\"rate\\\":0.5,\\\"name\\\":\\\"b\\\""), NULL);
+    reading(
+        &j, text_on_model(two, "\\\"rate\\\":0.25"),
+        "another model: --model: \"rate\" of layer 2: the servers have 0.25, the worker has 0.5; "
+        "start all workers with the same model file");
+    reading(&j, text_on_model(two, ""),
+            "\"rate\" of layer 2: the servers have none, the worker has");
+    reading(&j, text_on_model(two, "},{"), "the servers have 3 layers, the worker has 2");
+}
+
 /* In async the default learning rate depends on the number of workers, which may change. */
 static void default_rate_of_async_may_differ(void **state)
 {
@@ -545,5 +568,5 @@ int main(void)
         data_of_each_worker_are_not_compared, early_end_does_not_refuse_the_original_steps,
         same_epochs_of_own_data_follow_the_job, outer_optimizer_follows_the_job_with_its_steps,
         validation_data_must_match, reading_of_own_data_is_compared,
-        reading_of_same_data_explains_difference);
+        reading_of_same_data_explains_difference, layers_of_the_model_are_compared);
 }

@@ -178,6 +178,16 @@ class KeyColumns(harness.Test):
         job.start_worker(1, "--data_dir=" + other)
         job.finish()
 
+    def test_other_model_with_the_same_parameters_is_refused(self):
+        job = self.own_job("--key_separator=|", shard="same")
+        with open(self.model(), encoding="ascii") as f:
+            mean = json.load(f)
+        mean["layers"][0] = {**mean["layers"][0], "mode": "mean"}
+        job.start_worker(1, "--model=" + self.write("mean.json", json.dumps(mean))).ends(
+            1, 'another model: --model: "mode" of layer 1: the servers have none, the worker has '
+            '"mean"; start all workers with the same model file')
+        self.kill(job.workers[0], *job.ps)
+
     def test_refusal_of_same_data_names_the_separator(self):
         job = self.own_job("--key_separator=|", shard="same")
         job.start_worker(1, "--key_separator=;").ends(
