@@ -140,6 +140,8 @@ void set_up_job_log_start(const struct worker *w, const struct net_start *start)
         LOG_I("continues the job as %s at step %" PRId64, place, start->step);
     }
     log_followed(w, start);
+    if (start->place.rank == 0)
+        set_up_tables_warn_lost(w);
     if (is_over)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
               last);

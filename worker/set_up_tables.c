@@ -1,10 +1,13 @@
 /* worker/set_up_tables.c - the tables of a model: reads the model's inputs before the data, refuses
- * what cannot be combined with tables, and adds the tables to the chunks of the job. See
- * worker.h. */
+ * what cannot be combined with tables, and adds the tables to the chunks of the job. Warns
+ * if their rows will be lost. See worker.h. */
+#include "net/exchange/status_client.h"
 #include "net/wire/tables.h"
 #include "worker/worker.h"
 #include <stdlib.h>
 #include <string.h>
+
+enum { ASK_MS = 5000 }; /* deadline of the request for the servers' folder */
 
 /* Refuses a model with tables if there are no servers. */
 static enum status check_servers(const struct worker *w)
@@ -114,4 +117,17 @@ void set_up_tables_log(const struct worker *w)
               w->model->inputs.keys[l->keys].name, (long long)t->max_rows,
               optim_rows_name(t->optimizer.kind));
     }
+}
+
+void set_up_tables_warn_lost(const struct worker *w)
+{
+    struct net_status s;
+    char why[CONTROL_TEXT_BYTES];
+    if (w->model->n_tables == 0 ||
+        status_client_ask(w->opt.ps_hosts.addr[0], 0, ASK_MS, &s, why) != ST_OK)
+        return;
+    if (!*s.checkpoints.folder)
+        LOG_W(
+            "ps:0 has no --checkpoint_dir: when the job ends, the rows of the model's tables are lost; start the servers with --checkpoint_dir=DIR to keep them");
+    net_status_free(&s);
 }

@@ -123,6 +123,8 @@ enum status set_up_tables_check(struct worker *w);
 enum status set_up_tables_add(struct worker *w);
 /* Logs a line for each table. */
 void set_up_tables_log(const struct worker *w);
+/* Asks ps 0, and warns if it has no folder of checkpoints for the rows of the model's tables. */
+void set_up_tables_warn_lost(const struct worker *w);
 /* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */
 enum status set_up_threads(struct worker *w);
 /* Describes the arithmetic of the worker's sums. Called when the towers exist. */

@@ -84,6 +84,7 @@ class KeyColumns(harness.Test):
                         "2: '", "column 3 'kinds' is keys of input 'fields'",
                         "400 rows, 1 feature; label: column 4 'liked'")
         self.assertGreater(summary["test_auc"], 0.95)
+        self.assertNotIn("ps:0 has no --checkpoint_dir", out)
         line, later = self.evaluated(text(test))
         self.assertIn("column 1 'town' is keys of input 'fields': the model lists it", later)
         self.assertEqual(line, self.evaluated(text(test, order=(3, 2, 0, 1)))[0])
@@ -111,6 +112,7 @@ class KeyColumns(harness.Test):
             *FLAGS, "--train_steps=100000000", "--key_columns=1", "--ignore_columns=kinds",
             "--fault_push_delay_ms=2"])
         job.workers[0].wait_line("is keys of input 'fields': --key_columns lists it")
+        job.workers[0].wait_line("^W .*ps:0 has no --checkpoint_dir: when the job ends, the rows")
         joined = job.join_worker("joined", "--data_dir=" + self.path("data"), *FLAGS[1:],
                                  "--ignore_columns=kinds", "--key_columns=2")
         joined.wait_line("--key_columns is not used, because the model of the job lists")
