@@ -101,7 +101,50 @@ static void only_columns_of_text_are_guessed(void **state)
         strstr(capture_text,
                "column 2 'city' is keys of input 'fields': no cell is a number (line 2: 'Oslo')"));
     assert_non_null(strstr(capture_text, "column 4 'kind' is keys"));
+    assert_non_null(strstr(capture_text, "x.csv: --key_columns is not set: input 'fields' reads "
+                                         "the 2 columns without numbers; if columns of numbers"));
     data_csv_free(&csv);
+}
+
+/* Cells that are lists repeat less often than their parts; other texts with blanks do not. */
+static void cells_that_look_like_lists_are_named(void **state)
+{
+    static const char says[] =
+        "'g': most cells contain '%c', and each whole cell is one key; set --key_separator='%c' if";
+    const char *separator = "|;, ";
+    for (int i = 0; i < 4; i++) {
+        char text[200], line[200];
+        const char c = separator[i];
+        struct data_csv_columns columns = {
+            .keys = &guessed, .n_keys = 1, .describe = 1, .warn = 1, .label = "label"};
+        snprintf(text, sizeof text, "g\tlabel\na%cb\t1\nb%cc\t0\na%cc\t1\na%cb%cc\t0\n\t0\nb\t1", c,
+                 c, c, c, c);
+        snprintf(line, sizeof line, says, c, c);
+        struct data_csv csv = read_file(text, &columns);
+        if (!strstr(capture_text, line))
+            fail_msg("\"%s\"; said: %s", text, capture_text);
+        data_csv_free(&csv);
+        columns.key_separator = c;
+        csv = read_file(text, &columns);
+        assert_null(strstr(capture_text, "most cells contain"));
+        data_csv_free(&csv);
+    }
+}
+
+static void texts_with_blanks_are_no_lists(void **state)
+{
+    const struct data_csv_columns columns = {
+        .keys = &guessed, .n_keys = 1, .describe = 1, .warn = 1};
+    static const char *const texts[] = {
+        "g,label\nNew York,1\nLos Angeles,0\nNew York,1\nRom,0\n", /* parts repeat no more than
+                                                                      cells */
+        "g,label\na b,1\na,1\nb,0\nc,0\n",                         /* few cells have a blank */
+        "g,label\n,1\n,0\na,0\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct data_csv csv = read_file(texts[i], &columns);
+        assert_null(strstr(capture_text, "most cells contain"));
+        data_csv_free(&csv);
+    }
 }
 
 static void file_without_names_uses_numbers_of_columns(void **state)
@@ -374,6 +417,7 @@ static void equal_names_keep_positions_beside_keys(void **state)
 int main(void)
 {
     return RUN_TESTS(numbers_in_other_notations_are_keys_with_a_warning,
+                     cells_that_look_like_lists_are_named, texts_with_blanks_are_no_lists,
 
                      listed_columns_have_the_order_of_the_list, inputs_have_lists_of_their_own,
                      only_columns_of_text_are_guessed, file_without_names_uses_numbers_of_columns,

@@ -156,6 +156,18 @@ static void log_column(const struct csv *c, const struct csv_key_column *k)
           text, in->name, (long long)s->text_line, data_csv_show(s->text.at, s->text.n, shown));
 }
 
+/* Logs that the columns were not listed. A column of numbers may have keys, too. */
+static void log_guess(const struct csv *c)
+{
+    int input = c->keys->auto_input;
+    if (input < 0)
+        return;
+    int n = c->keys->list[input].n_columns;
+    LOG_I(
+        "%s: --key_columns is not set: input '%s' reads the %d column%s without numbers; if columns of numbers, such as ids, are keys, list all columns of keys in --key_columns",
+        c->path, c->columns->keys[input].name, n, n == 1 ? "" : "s");
+}
+
 /* Refuses a column of keys that later files could not find by its name. */
 static enum status check_name(const struct csv *c, const struct csv_key_column *k)
 {
@@ -210,8 +222,12 @@ enum status data_csv_keys_begin(struct csv *c)
     }
     for (size_t j = 0; c->columns->describe && j < c->keys->n_columns; j++)
         log_column(c, &c->keys->column[j]);
+    if (c->columns->describe)
+        log_guess(c);
     if (c->columns->warn)
         data_csv_keys_warn_guess(c);
+    if (c->columns->describe && c->columns->warn)
+        data_csv_keys_log_separators(c);
 done:
     return st;
 }

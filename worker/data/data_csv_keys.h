@@ -57,6 +57,9 @@ enum status data_csv_keys_guess(struct csv *c);
 enum status data_csv_keys_check_guess(const struct csv *c);
 /* Warns of columns that were found but whose texts may be numbers (data_csv_guess.c). */
 void data_csv_keys_warn_guess(const struct csv *c);
+/* Logs the columns whose cells probably have several keys, if there is no separator
+ * (data_csv_separator.c). */
+void data_csv_keys_log_separators(const struct csv *c);
 /* Prepares the reading of rows, and logs the columns. */
 enum status data_csv_keys_begin(struct csv *c);
 /* Stores a cell of the current row. */
