@@ -129,6 +129,31 @@ static enum status add_name(struct worker *w, char *text)
     return ST_OK;
 }
 
+/* Refuses an array that two inputs would read. */
+static enum status check_arrays(const struct worker *w)
+{
+    const char *input[DATASET_MAX_KEY_INPUTS + 1], *array[DATASET_MAX_KEY_INPUTS + 1];
+    const char *images = w->opt.train.images_name;
+    int n = 0;
+    for (; n < w->inputs.n_keys; n++) {
+        input[n] = w->inputs.keys[n].name;
+        array[n] = w->keys[n].array;
+    }
+    if (*w->inputs.dense) {
+        input[n] = w->inputs.dense;
+        array[n++] = images ? images : w->inputs.dense;
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(array[i], array[k]) == 0) {
+                LOG_E(
+                    "--input_names: inputs '%.60s' and '%.60s' would both read the array '%.60s'; name another array for one of them",
+                    input[k], input[i], array[i]);
+                return ST_INVALID;
+            }
+    return ST_OK;
+}
+
 static enum status add_names(struct worker *w)
 {
     enum status st = ST_OK;
@@ -145,7 +170,7 @@ static enum status add_names(struct worker *w)
             *next++ = 0;
         st = add_name(w, at);
     }
-    return st;
+    return st == ST_OK ? check_arrays(w) : st;
 }
 
 enum status input_keys_set(struct worker *w)

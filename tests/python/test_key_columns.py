@@ -237,6 +237,9 @@ class KeyColumns(harness.Test):
         self.refuse("'fields' is not INPUT=ARRAY", "--input_names=fields", model=listed)
         self.refuse("the array of input 'fields' is named twice", "--input_names=fields=a,fields=b",
                     model=listed)
+        for names in ("fields=dense", "fields=x,dense=x"):
+            self.refuse("inputs 'fields' and 'dense' would both read the array", model=listed,
+                        *["--input_names=" + names])
         for separator in ("", "ab", '"', "1", "\N{MIDDLE DOT}"):
             self.refuse("--key_separator must be one ASCII character", model=listed,
                         *["--key_separator=" + separator], status=2)
