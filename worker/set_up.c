@@ -168,12 +168,22 @@ static enum status check_data(const struct worker *w)
                : ST_OK;
 }
 
+static enum status open_data(struct worker *w)
+{
+    enum status st = input_open(w);
+    if (st != ST_OK && st != ST_CANCELLED)
+        set_up_job_name_flags(w);
+    return st;
+}
+
 static enum status read_inputs(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(place_layers(w));
     TRY(read_weights(w));
-    TRY(check_data(w));
+    st = check_data(w);
+    if (st != ST_OK)
+        set_up_job_name_flags(w);
 done:
     return st;
 }
@@ -479,7 +489,7 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        set_up_job_ask,        set_up_tables_inputs, input_open,       set_up_model_read,
+        set_up_job_ask,        set_up_tables_inputs, open_data,        set_up_model_read,
         make_towers,           read_inputs,          sum_data,         hold_out,
         set_up_tables_add,     input_prepare,        allocate_params,  measure_rounding,
         set_up_job_trained_on, make_exchange,        open_checkpoints, set_up_events,

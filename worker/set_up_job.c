@@ -19,6 +19,19 @@ enum status set_up_job_ask(struct worker *w)
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
+void set_up_job_name_flags(const struct worker *w)
+{
+    const struct job_data *d = &w->joined.job.data;
+    bool has_path = d->name[0] && !d->own;
+    if (!w->opt.join)
+        return;
+    LOG_I(
+        "--join: the new worker needs the flags with which the job's workers read their data, such as --%s, --ignore_columns%s%s%s",
+        d->labels == JOB_LABELS_TARGETS ? "target_columns" : "label_column",
+        w->inputs.n_keys > 0 ? " and --key_separator" : "",
+        has_path ? "; the first worker has read " : "", has_path ? d->name : "");
+}
+
 /* Called while ps 0 does not answer; ctx: the worker. Returns true if the job has ended. */
 static bool is_over(void *ctx)
 {

@@ -109,6 +109,8 @@ enum status set_up_model_choose(struct worker *w);
 struct weights_request set_up_weights(const struct worker *w);
 /* Requests the job's settings from the servers if --join is set (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
+/* Logs the flags that a worker that joins may lack. Called after an error in reading the data. */
+void set_up_job_name_flags(const struct worker *w);
 /* Returns the description of data and model for an export or a checkpoint. */
 struct trained_on_source set_up_job_source(const struct worker *w);
 enum status set_up_job_trained_on(struct worker *w);

@@ -118,6 +118,15 @@ class KeyColumns(harness.Test):
         joined.wait_line("--key_columns is not used, because the model of the job lists")
         joined.wait_line("column 1 'town' is keys of input 'fields': the model lists it")
         joined.wait_line("joined as worker 1 of 2")
+        self.new_folder("numbers")
+        self.write("numbers/train.csv", text([[*r[:2], 7, r[3]] for r in table(60, 1)]))
+        for name, said in (("data", "column 3 'kinds'"), ("numbers", "needs samples of 1x1x1")):
+            lacks = job.join_worker("lacks", "--data_dir=" + self.path(name), "--label_column=4")
+            lacks.ends(1, said)
+            self.assertIn("--join: the new worker needs the flags with which the job's workers "
+                          "read their data, such as --label_column, --ignore_columns and "
+                          "--key_separator; the first worker has read " + self.path("data"),
+                          lacks.output())
         self.kill(joined, *job.workers, *job.ps)
 
     def test_only_keys(self):
