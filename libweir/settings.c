@@ -67,11 +67,8 @@ static void *field_of(struct settings *s, const struct flag *row)
 
 void settings_init(struct settings *s)
 {
-    *s = (struct settings){.task_index = -1,
-                           .slurm_port = CLUSTER_SLURM_PORT,
-                           .job = JOB_SETTINGS_DEFAULTS,
-                           .train_steps = 200,
-                           .batch_size = 32};
+    *s = (struct settings){
+        .task_index = -1, .slurm_port = CLUSTER_SLURM_PORT, .job = JOB_SETTINGS_DEFAULTS};
     /* the default is a static text, which settings_free must not free; NULL means the same */
     s->job.wire_dtype = NULL;
 }
@@ -260,10 +257,25 @@ static enum status read_joined(const struct net_status *joined, struct net_job *
     return ST_OK;
 }
 
-enum status settings_job(const struct settings *s, int n_servers, int64_t n_elems,
+/* Returns the settings with the defaults of the job's numbers, which it logs. */
+static struct settings with_defaults(const struct settings *s, bool are_used)
+{
+    struct settings out = *s;
+    out.train_steps = s->train_steps ? s->train_steps : 200;
+    out.batch_size = s->batch_size ? s->batch_size : 32;
+    if (are_used && !s->train_steps)
+        LOG_W("train_steps is not set: the job has %" PRId64 " steps", out.train_steps);
+    if (are_used && !s->batch_size)
+        LOG_W("batch_size is not set: a step has %" PRId64 " samples of each member",
+              out.batch_size);
+    return out;
+}
+
+enum status settings_job(const struct settings *set, int n_servers, int64_t n_elems,
                          const struct net_status *joined, struct net_job *out)
 {
     enum status st = ST_OK;
+    const struct settings with = with_defaults(set, !joined), *s = &with;
     int mode = s->job.sync_mode;
     struct net_job job = {.n_workers = (int)s->n_workers,
                           .sync_mode = mode >= 0 ? (enum job_sync_mode)mode : JOB_SYNC,

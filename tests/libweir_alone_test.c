@@ -1,6 +1,7 @@
 /* tests/libweir_alone_test.c - libweir without servers: steps to the job's end, by one thread and
  * by several, a refused push, a cancel, and the order of samples. */
 #include "libweir/weir_impl.h"
+#include "tests/capture.h"
 #include "tests/libweir_open.h"
 #include <math.h>
 #include <pthread.h>
@@ -68,6 +69,31 @@ static void test_alone(void **state)
     assert_true(weir_values(w, 3)[1] == 7); /* 0, then 4, 6, 7 after the steps */
     assert_memory_equal(weir_values(w, 4), first, sizeof first);
     weir_close(w);
+}
+
+/* A job's length and batch that the program does not set are logged. */
+static void test_defaults_are_logged(void **state)
+{
+    static const char *const none[][2] = {{NULL, NULL}};
+    static const char *const both[][2] = {
+        {"train_steps", "200"}, {"batch_size", "32"}, {NULL, NULL}};
+    for (int set = 0; set < 2; set++) {
+        const int64_t two = 2;
+        struct weir_step s;
+        struct weir *w = open_with(set ? both : none);
+        assert_int_equal(weir_param(w, "a", 0, 1, &two, NULL), 0);
+        capture_begin();
+        assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
+        capture_end();
+        assert_int_equal(s.train_steps, 200);
+        assert_int_equal(s.n_samples, 32);
+        assert_string_equal(capture_text,
+                            set ? ""
+                                : "weir: train_steps is not set: the job has 200 steps\n"
+                                  "weir: batch_size is not set: a step has 32 samples of each "
+                                  "member\n");
+        weir_close(w);
+    }
 }
 
 enum { N_LACKING = 3, LACKING_ELEMS = 3000 };
@@ -283,7 +309,7 @@ static void next_step_is_refused_until_pushes_have_returned(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_alone, test_threads, test_shared_samples_differ, test_samples,
-                     stop_ends_job_at_its_step, step_without_gradient_leaves_no_trace,
+    return RUN_TESTS(test_alone, test_defaults_are_logged, test_threads, test_shared_samples_differ,
+                     test_samples, stop_ends_job_at_its_step, step_without_gradient_leaves_no_trace,
                      next_step_is_refused_until_pushes_have_returned);
 }

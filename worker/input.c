@@ -207,7 +207,8 @@ static enum status standardize_sets(struct worker *w)
     if (by->n > 0)
         LOG_I("--standardize scales %" PRId64 " %s of the samples by the mean and deviation %s",
               by->n, by->n == 1 ? "column" : "columns",
-              w->train ? "of the training set" : "of the training, which the export records");
+              w->train ? "of the training set"
+                       : "of the training, which the file of parameters has");
 done:
     return st;
 }

@@ -1,6 +1,7 @@
 """Trains PyTorch modules on Weir's servers.
 
-    exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=1e-3, batch_size=64)
+    exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=1e-3, batch_size=64,
+                                   train_steps=1000)
     for step in exchange:
         x, y = batch(exchange.samples(len(data)))
         loss_of(model(x), y).backward()
