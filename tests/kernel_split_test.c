@@ -265,13 +265,22 @@ static int adds_by_format(const struct layer *l)
     return l->kind == LAYER_BATCH_NORM || (pools && overlaps && !has_512);
 }
 
+/* Returns true if the CPU backend sums some layer of the net in such an order. */
+static int net_adds_by_format(const struct reference *r)
+{
+    int some = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        some |= strcmp(backend->name, "cpu") == 0 && adds_by_format(&r->layers[i]);
+    return some;
+}
+
 /* Returns true if the bits may differ from those of one plan (see the opening comment). */
 static int may_differ(const struct split *s)
 {
     const struct reference *r = s->b->r;
-    int readers[REFERENCE_MAX_LAYERS] = {0}, crosses[REFERENCE_MAX_LAYERS] = {0}, differ = 0;
-    for (int i = 0; i < r->n_layers; i++) {
-        differ |= strcmp(backend->name, "cpu") == 0 && adds_by_format(&r->layers[i]);
+    int readers[REFERENCE_MAX_LAYERS] = {0}, crosses[REFERENCE_MAX_LAYERS] = {0};
+    int differ = net_adds_by_format(r);
+    for (int i = 0; i < r->n_layers; i++)
         for (int k = 0; k < r->layers[i].n_inputs; k++) {
             int from = r->layers[i].input[k];
             if (from < 0)
@@ -279,15 +288,15 @@ static int may_differ(const struct split *s)
             readers[from]++;
             crosses[from] |= s->of[from] != s->of[i];
         }
-    }
     for (int i = 0; i < r->n_layers; i++)
         differ |= crosses[i] && readers[i] > 2;
     return differ;
 }
 
-/* Compares loss and gradients of one pass with those of one plan; returns 1 if they must be
- * equal. */
-static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
+/* Compares loss and gradients of one pass with those of one plan. Counts the cuts of nets whose
+ * layers are all summed in one order, and those cuts whose bits must be equal. */
+static void check_bits(const struct net *net, int n, int (*place)(int, int, int), int *n_tried,
+                       int *n_equal)
 {
     const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
     struct bench *one = bench_create(net);
@@ -308,9 +317,10 @@ static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
                            (size_t)one->r->param_elems[k] * sizeof(float)) == 0;
     if (must && !same_all)
         fail_msg("net '%s' in %d parts: other bits than in one", net->name, n);
+    *n_tried += !net_adds_by_format(one->r);
+    *n_equal += must;
     bench_destroy(one);
     split_destroy(s);
-    return must;
 }
 
 static void test_cuts_keep_the_bits(void **state)
@@ -318,11 +328,12 @@ static void test_cuts_keep_the_bits(void **state)
     int checked = 0, tried = 0;
     for (int k = 0; k < bench_n_nets; k++)
         for (int n = 2; n <= MAX_PARTS; n++)
-            for (int p = first_place(); p < N_PLACES; p++, tried++) {
+            for (int p = first_place(); p < N_PLACES; p++) {
                 lot = (uint64_t)k;
-                checked += check_bits(&bench_nets[k], n, places[p]);
+                check_bits(&bench_nets[k], n, places[p], &tried, &checked);
             }
-    assert_true(checked * 2 > tried);
+    print_message("%d of %d cuts of nets that are summed in one order\n", checked, tried);
+    assert_true(tried > 0 && checked * 2 > tried);
 }
 
 /* ---- no oneDNN primitive is created after the plans ---- */
