@@ -10,7 +10,6 @@ import array
 import hashlib
 import math
 import struct
-import sys
 
 import weir
 
