@@ -280,7 +280,7 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     st = find_member(&z, name, there, &m);
     if (st == ST_NOT_FOUND)
         LOG_E(
-            "%s: has no member '%s.npy' (it has: %s); name it with --images_name or --labels_name",
+            "%s: has no member '%s.npy' (it has: %s); name the array of samples with --images_name, or each input of a model file with --input_names, and that of labels with --labels_name",
             label, name, *there ? there : "none");
     TRY(st);
     TRY(open_member(&z, &m, &npy, &memory));

@@ -32,8 +32,9 @@ static void not_there(const struct safetensors_file *f, const char *path, const 
             there[shown++] = ' ';
         there[shown] = 0;
     }
-    LOG_E("%s: has no tensor '%s' (it has: %s); name it with --images_name or --labels_name", path,
-          name, *there ? there : "none");
+    LOG_E(
+        "%s: has no tensor '%s' (it has: %s); name the array of samples with --images_name, or each input of a model file with --input_names, and that of labels with --labels_name",
+        path, name, *there ? there : "none");
 }
 
 static enum status open_file(const char *path, struct safetensors_file **out)
