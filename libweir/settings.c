@@ -257,17 +257,15 @@ static enum status read_joined(const struct net_status *joined, struct net_job *
     return ST_OK;
 }
 
-/* Returns the settings with the defaults of the job's numbers, which it logs. */
+/* Returns the settings with the defaults of the job's numbers. Logs that of the steps; weir_sample
+ * logs that of the batch. */
 static struct settings with_defaults(const struct settings *s, bool are_used)
 {
     struct settings out = *s;
     out.train_steps = s->train_steps ? s->train_steps : 200;
-    out.batch_size = s->batch_size ? s->batch_size : 32;
+    out.batch_size = s->batch_size ? s->batch_size : SETTINGS_BATCH;
     if (are_used && !s->train_steps)
         LOG_W("train_steps is not set: the job has %" PRId64 " steps", out.train_steps);
-    if (are_used && !s->batch_size)
-        LOG_W("batch_size is not set: a step has %" PRId64 " samples of each member",
-              out.batch_size);
     return out;
 }
 

@@ -10,6 +10,8 @@
 #include "net/security/security.h"
 #include "net/wire/status.h"
 
+enum { SETTINGS_BATCH = 32 }; /* default of batch_size */
+
 /* Unchecked values of the settings, in fields with the same names as the worker's flags. */
 struct settings {
     char *ps_hosts, *worker_hosts, *address;
@@ -18,7 +20,8 @@ struct settings {
     char *tls_cert, *tls_key, *tls_ca, *token_file;
     struct job_settings job; /* settings of the job; their texts are owned, too */
     int own_local_steps;
-    int64_t train_steps, batch_size, seed;
+    int64_t train_steps, batch_size; /* 0: not set */
+    int64_t seed;
     char *data_name, *arithmetic, *checkpoint_dir;
     int64_t data_samples, data_checksum;
 };

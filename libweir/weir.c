@@ -1,5 +1,6 @@
 /* libweir/weir.c - opens and closes handles, and leaves the job; see weir.h and weir_impl.h. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "libweir/arrays.h"
 #include "libweir/tables.h"
 #include "net/exchange/status_client.h"
@@ -57,6 +58,16 @@ static int find_seed(struct weir *w, uint64_t *seed)
     return 0;
 }
 
+/* Logs the default of the batch, which decides on the positions of a member's samples. */
+static void log_default_batch(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int is_used = w->begun && !w->set.join;
+    pthread_mutex_unlock(&w->lock);
+    if (is_used && !w->set.batch_size)
+        LOG_W("batch_size is not set: a step has %d samples of each member", SETTINGS_BATCH);
+}
+
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 {
     uint64_t seed;
@@ -76,6 +87,8 @@ int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
             weir_errors_fail_st(w, st);
             return -1;
         }
+        if (!w->order)
+            log_default_batch(w);
         dataset_order_destroy(w->order);
         w->order = order;
         w->n_order = n;

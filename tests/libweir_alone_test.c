@@ -71,7 +71,8 @@ static void test_alone(void **state)
     weir_close(w);
 }
 
-/* A job's length and batch that the program does not set are logged. */
+/* A job's length that the program does not set is logged, and the batch if the program reads the
+ * samples of its positions. */
 static void test_defaults_are_logged(void **state)
 {
     static const char *const none[][2] = {{NULL, NULL}};
@@ -88,10 +89,17 @@ static void test_defaults_are_logged(void **state)
         assert_int_equal(s.train_steps, 200);
         assert_int_equal(s.n_samples, 32);
         assert_string_equal(capture_text,
-                            set ? ""
-                                : "weir: train_steps is not set: the job has 200 steps\n"
-                                  "weir: batch_size is not set: a step has 32 samples of each "
-                                  "member\n");
+                            set ? "" : "weir: train_steps is not set: the job has 200 steps\n");
+        for (int call = 0; call < 2; call++) {
+            capture_begin();
+            assert_true(weir_sample(w, 100, s.position) >= 0);
+            capture_end();
+            assert_string_equal(
+                capture_text,
+                set || call
+                    ? ""
+                    : "weir: batch_size is not set: a step has 32 samples of each member\n");
+        }
         weir_close(w);
     }
 }

@@ -189,7 +189,7 @@ class Members(unittest.TestCase):
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             return process
-        for how in "n_workers=1", "join=True":
+        for how in "n_workers=1, train_steps=2", "join=True":
             silent, shown, default = start("weir.log(None)", how), start(show, how), start("", how)
             line = r"waiting for ps:0 \(%s\), \d+ s so far: " % address
             self.assertRegex(default.stderr.readline(), "^weir: .*" + line)
