@@ -218,7 +218,10 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     /* A joiner that was in a generation of another ps 0 was not started by mistake, so it is not
      * judged as a rival. */
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
-    if (claims || (stopped && !untold && !behind && !known))
+    /* A member waits here for a generation that other servers have begun. It must not count as
+     * absent if that generation cannot begin here. */
+    int early = leads && behind && !other && r->members[rank].incarnation == req->incarnation;
+    if (claims || (stopped && !untold && (!behind || early) && !known))
         *news |= note_stopped(&r->members[rank], req);
     /* without this check, the joiner's index alone might admit it in place of another member */
     if (untold) {
