@@ -6,6 +6,7 @@ import array
 import copy
 import io
 import random
+import warnings
 from unittest import mock
 
 import harness
@@ -75,6 +76,7 @@ class Member(weir.Member):
     def table(self, name, dim, max_rows, **settings):
         import torch  # pylint: disable=import-outside-toplevel
         assert name and max_rows > 0
+        settings.pop("init_scale", None)  # first_row decides
         self.tables.append(Rows(torch, dim, **settings))
         return len(self.tables) - 1
 
@@ -451,6 +453,50 @@ class Tables(torch_case.Torch):
             next(self.exchange(two, optimizer=both))
         with self.assertRaisesRegex(weir.Invalid, "table 'a' has no rows here"):
             one["m0"](t.tensor([1]))
+
+    def test_sparse_modules_get_tables(self):
+        """Each module with sparse=True is replaced, in lists and where two places share it; the
+        replaced modules train like PyTorch's."""
+        import weir.torch  # pylint: disable=redefined-outer-name
+        t, nn = self.torch, self.torch.nn
+        dense = nn.Embedding(5, DIM)
+        shared = nn.Embedding(7, DIM, sparse=True)
+        net = nn.ModuleDict({"list": nn.ModuleList([
+            nn.EmbeddingBag(9, DIM, mode="sum", sparse=True, include_last_offset=True), shared]),
+            "again": shared, "dense": dense, "top": nn.Linear(DIM, 1)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertIs(weir.torch.with_tables(net, admit_after=2), net)
+        bag, one = net["list"]
+        self.assertIsInstance(bag, weir.torch.EmbeddingBag)
+        self.assertEqual((bag.name, bag.max_rows, bag.dim, bag.mode, bag.include_last_offset),
+                         ("list.0", 9, DIM, "sum", True))
+        self.assertIsInstance(one, weir.torch.Embedding)
+        self.assertEqual((one.name, one.max_rows, one.settings),
+                         ("list.1", 7, {"admit_after": 2, "init_scale": 1.0}))
+        self.assertIs(net["again"], one)
+        self.assertIs(net["dense"], dense)
+        self.assertEqual(len(list(net.parameters())), 3)
+        net, want = self.modules("sum", optimizer="adagrad", learning_rate=RATES["adagrad"])
+        for name in ("bag", "one"):
+            net[name] = copy.deepcopy(want[name])
+        with self.assertWarnsRegex(UserWarning, "'bag' have a deviation of 0.*begin with 1; set"):
+            weir.torch.with_tables(net, optimizer="adagrad", learning_rate=RATES["adagrad"])
+        rules = self.optimizers(want, "adagrad")
+        exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, batch_size=6,
+                                 train_steps=STEPS)
+        for _ in exchange:
+            batch = self.batch("sum")
+            self.step(want, rules, self.out(want, batch, False))
+            self.out(net, batch, True).backward()
+        self.check_rows(exchange, want)
+        for module, why in (
+                (nn.Embedding(9, DIM, sparse=True, padding_idx=0), "'0': a table has no padding"),
+                (nn.Embedding(9, DIM, sparse=True, max_norm=1.0), "no max_norm: rows would"),
+                (nn.EmbeddingBag(9, DIM, sparse=True, dtype=t.float64), "no dtype: rows are"),
+                (nn.Embedding(9, DIM), "no Embedding or EmbeddingBag with sparse=True")):
+            with self.assertRaisesRegex(weir.Invalid, why):
+                weir.torch.with_tables(nn.Sequential(module))
 
     def test_gradients_at_the_wrong_time_are_refused(self):
         t = self.torch

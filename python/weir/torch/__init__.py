@@ -7,10 +7,12 @@
         loss_of(model(x), y).backward()
 
 Needs PyTorch 2.1 or later. docs/guide/pytorch.md is the manual, docs/guide/tables.md that of
-Embedding and EmbeddingBag, whose rows are in sparse tables."""
+Embedding and EmbeddingBag, whose rows are in sparse tables, and of with_tables."""
 from ._checkpoint import load_checkpoint
 from ._exchange import Exchange
 from ._loader import Loader, Sampler
 from ._tables import Embedding, EmbeddingBag
+from ._with_tables import with_tables
 
-__all__ = ["Embedding", "EmbeddingBag", "Exchange", "Loader", "Sampler", "load_checkpoint"]
+__all__ = ["Embedding", "EmbeddingBag", "Exchange", "Loader", "Sampler", "load_checkpoint",
+           "with_tables"]
