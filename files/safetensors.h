@@ -108,7 +108,7 @@ enum status safetensors_read(const struct safetensors_file *f, const struct safe
 enum status safetensors_read_raw(const struct safetensors_file *f,
                                  const struct safetensors_entry *e, int64_t first, int64_t n,
                                  void *dst, char why[SAFETENSORS_WHY_BYTES]);
-/* Checks the file's size and header against `written`, and that each tensor has a checksum. */
+/* Checks the file's size and header against `whole`, and that each tensor has a checksum. */
 enum status safetensors_check_header(const struct safetensors_file *f,
                                      const struct safetensors_written *whole,
                                      char why[SAFETENSORS_WHY_BYTES]);

@@ -207,8 +207,8 @@ enum status plan_check_floats(const struct backend_plan_config *cfg, const float
             if (!(number >= 0.0f && number < (float)LAYER_MAX_VOCABULARY &&
                   fabsf(number - rintf(number)) <= 0.25f)) {
                 LOG_E(
-                    "layer '%s': its input must be unchanged data of whole numbers from 0 on, but one number is %g",
-                    cfg->layers[embeds].name, (double)number);
+                    "layer '%s': its input must be whole numbers from 0 to %d, as they are in the data, not scaled, but one number is %g",
+                    cfg->layers[embeds].name, LAYER_MAX_VOCABULARY - 1, (double)number);
                 return ST_RANGE;
             }
             largest = (int)(number + 0.5f) > largest ? (int)(number + 0.5f) : largest;

@@ -1,5 +1,5 @@
-/* kernels/reference_factorization.c - adds for each value the values of the other columns, without
- * the partial sums that backends use. */
+/* kernels/reference_factorization.c - the factorization machine by its definition, the sums over
+ * pairs of columns, without the partial sums that backends use. */
 #include "kernels/reference_factorization.h"
 
 /* Returns the sum of value u of the columns [0, to), without column `skip`. */

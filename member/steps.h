@@ -14,10 +14,10 @@ struct member_steps {
     int64_t n_local, batch; /* steps of a round, at least 1; samples of one step of this member */
 };
 
-/* Returns the position of this member's first sample of a step. The samples of all members are
- * adjacent, and the samples of one member are contiguous (with local steps, its samples of one step
- * of the servers). Only for members in lockstep. net_place_sample maps the position to the samples
- * of a region. */
+/* Returns the position of this member's first sample of a step. The samples of all members in a
+ * step have contiguous positions, of which each member has a contiguous part: the samples of its
+ * whole round, if it has local steps. Only for members in lockstep. net_place_sample maps the
+ * position to the samples of a region. */
 uint64_t member_steps_position(const struct member_steps *m, int64_t step);
 /* Returns the position of the current step's first sample, also in modes without lockstep, where
  * servers assign the samples. */

@@ -21,9 +21,9 @@ struct exchange_rows {
     size_t n_values;
 };
 
-/* Returns the segment for contributions in `d` (tables_wire_bytes). The memory of a bucket's range
- * is reserved when the bucket needs it; without room for the ranges the segment ends before them.
- * NULL, with the reason: there is no segment. */
+/* Returns the segment for contributions of dtype `d`: the parameters first, and then a range for
+ * each bucket (tables_wire_bytes), whose memory is reserved on first use. If there is no room for
+ * the ranges, it has only the parameters. NULL, with the reason: there is no segment. */
 struct segment *exchange_rows_segment(const struct chunks *chunks, enum dtype d,
                                       char why[SEGMENT_WHY_BYTES]);
 /* Makes x->rows, without rows. */

@@ -56,18 +56,23 @@ static int (*next_read)(SSL *, void *, int);
 static int (*next_write)(SSL *, const void *, int);
 static pthread_once_t found = PTHREAD_ONCE_INIT;
 
-static void find_next(void)
+static void *find(const char *name)
 {
-    *(void **)&next_set_verify = dlsym(RTLD_NEXT, "SSL_CTX_set_verify");
-    *(void **)&next_set_accept_state = dlsym(RTLD_NEXT, "SSL_set_accept_state");
-    *(void **)&next_get_error = dlsym(RTLD_NEXT, "SSL_get_error");
-    *(void **)&next_read = dlsym(RTLD_NEXT, "SSL_read");
-    *(void **)&next_write = dlsym(RTLD_NEXT, "SSL_write");
-    if (!next_set_verify || !next_set_accept_state || !next_get_error || !next_read ||
-        !next_write) {
-        LOG_E("libssl lacks a function that gRPC calls: %s", dlerror());
+    void *function = dlsym(RTLD_NEXT, name);
+    if (!function) {
+        LOG_E("libssl lacks %s, which gRPC calls: %s", name, dlerror());
         abort();
     }
+    return function;
+}
+
+static void find_next(void)
+{
+    *(void **)&next_set_verify = find("SSL_CTX_set_verify");
+    *(void **)&next_set_accept_state = find("SSL_set_accept_state");
+    *(void **)&next_get_error = find("SSL_get_error");
+    *(void **)&next_read = find("SSL_read");
+    *(void **)&next_write = find("SSL_write");
 }
 
 /* Returns true during the handshake. SSL_in_init would also be true after a later failure. */

@@ -64,7 +64,8 @@ enum status segment_open_to_write(const struct segment_name *name, struct segmen
                                   char why[SEGMENT_WHY_BYTES]);
 /* Returns true if another process has opened this process's lent segment to write. */
 bool segment_is_claimed(const struct segment *s);
-/* Adds to a peer's segment the one that the same peer lends to write; s receives the reference. */
+/* Attaches `values` to a peer's segment: another segment of the peer, which this process may write.
+ * s receives the reference. */
 void segment_set_values(struct segment *s, struct segment *values);
 struct segment *segment_values(const struct segment *s); /* NULL: none; no reference */
 struct segment *segment_ref(struct segment *s);          /* returns s */

@@ -82,7 +82,7 @@ struct message_fetched {
     enum status (*receive)(void *ctx, const struct net_fetched *chunk);
     void *ctx;
     int n_received; /* complete chunks */
-    /* Cursor: before a call that of the request, and then that of the next one. */
+    /* Cursor. Before a call: that of the request. After it: that of the next request. */
     bool has_after;
     uint64_t after;
 };

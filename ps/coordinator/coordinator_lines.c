@@ -258,10 +258,15 @@ static void wait_start_text(const struct text *t)
     const char *why = status_text((enum status)l->arg[0]);
     switch (l->id) {
     case WAIT_EPOCH:
-        snprintf(
-            t->at, t->bytes,
-            "training waits until ps:0 can record its start in %s (%s): free some space there, or make the folder writable",
-            t->folder, l->arg[0] ? why : "under way");
+        if (l->arg[0])
+            snprintf(
+                t->at, t->bytes,
+                "training waits until ps:0 can record its start in %s (%s): free some space there, or make the folder writable",
+                t->folder, why);
+        else
+            snprintf(t->at, t->bytes,
+                     "training waits until ps:0 has recorded its start in %s (under way)",
+                     t->folder);
         break;
     case WAIT_RAISE:
         snprintf(

@@ -275,8 +275,9 @@ static void handle_event(struct follower *f, const struct follower_event *e,
     }
 }
 
-/* Keeps one call under way at any time. A change of the state cancels it, so that the next call
- * reports the change. */
+/* Keeps one call under way, except for a pause after a failed call, and after this server was
+ * refused or drained. A change of the state cancels the call, so that the next one reports the
+ * change. */
 static void keep_calling(struct follower *f, struct follower_out *out)
 {
     int ends = f->refused || (f->drained && !f->acknowledges);

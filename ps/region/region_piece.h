@@ -19,8 +19,8 @@ struct piece {
     bool proposed;   /* the chunk's initial value is in `base` */
     bool answered;   /* the parent has answered, so the version that waits must adopt the answer */
     int64_t adopted; /* last version of the region that adopted the parent's; 0: none */
-    /* value from which the change was computed, a reference; NULL: the version became the
-     * parent's */
+    /* value from which the change was computed, a reference; NULL: the parent's value replaced the
+     * version as a whole */
     struct buf *used;
     bool kept; /* the chunk had no turn, so its version is as it was computed */
     int mixed; /* see struct outer_adoption */

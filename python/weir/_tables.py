@@ -54,8 +54,8 @@ class Tables:
 
     def lookup(self, table: int, keys: Any,
                timeout: Optional[float] = None) -> Optional[memoryview]:
-        """Returns the rows of the keys, [n, dim] of float32, in memory of the caller's own; without
-        a key an empty flat array. Before the table's push_rows() these are rows of the current
+        """Returns the rows of the keys in a new array, [n, dim] of float32; if `keys` is empty, an
+        empty flat array. Before the table's push_rows() these are rows of the current
         step, after it those of the next step, and after the last step, until close(), the last
         ones. A key without a row has its initial values. Returns None if the step no longer counts,
         as wait() returns False. After Timeout, call lookup() again."""

@@ -107,7 +107,7 @@ class Words(harness.Test):
         for row in train[0]:
             row[2] = -5
         said = self.train("npy_i4", {"train": train, "test": test}, VOCABULARY, status=1)
-        self.assertIn("whole numbers from 0 on, but one number is -5", said)
+        self.assertIn("not scaled, but one number is -5", said)
 
 
 harness.main(__name__)

@@ -105,7 +105,7 @@ static enum status read_kernel(struct model_reader *r, struct layer *l, bool is_
         if (l->in.dim[1 + i] > MODEL_MAX_WINDOW)
             return model_json_fail(
                 r, "kernel",
-                "\"kernel\" is \"global\" in an input of %lldx%lld, but at most %d can be pooled: put other pools before it",
+                "\"kernel\" is \"global\", but the input is %lldx%lld, and a global pool has sides of at most %d: put other pools before it",
                 (long long)l->in.dim[1], (long long)l->in.dim[2], MODEL_MAX_WINDOW);
         l->kernel[i] = (int)l->in.dim[1 + i];
     }

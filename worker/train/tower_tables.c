@@ -31,7 +31,7 @@ enum status tower_tables_create(const struct trainer_config *cfg, int n_towers, 
         if (!tables)
             tables = calloc((size_t)m->n_layers, sizeof *tables);
         if (!tables) {
-            LOG_E("out of memory for the tables of %d layers", m->n_layers);
+            LOG_E("out of memory for the tables of a model of %d layers", m->n_layers);
             TRY(ST_NOMEM);
         }
         struct table_step_config c = {.updates = cfg->updates,
