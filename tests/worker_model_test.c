@@ -228,7 +228,7 @@ static void global_pools_cover_whole_input(void **state)
     static const struct bad bad[] = {
         {"{\"input\": [1, 1, 1025], \"classes\": 10, \"layers\": [\n"
          "{\"type\": \"max_pool\", \"kernel\": \"global\"}," TAIL,
-         {"line 2, layer 1", "\"global\" in an input of 1x1025, but at most 1024"}},
+         {"line 2, layer 1", "input is 1x1025, and a global pool has sides of at most 1024"}},
         {HEAD "{\"type\": \"max_pool\", \"kernel\": \"all\"}," TAIL, {"\"kernel\" is \"all\""}},
         {HEAD "{\"type\": \"conv2d\", \"filters\": 2, \"kernel\": \"global\"}," TAIL,
          {"\"kernel\" is \"global\", but must be a whole number"}},

@@ -134,14 +134,14 @@ class Generate(unittest.TestCase):
                 ("[network]\nmode = gre\n" + EU + ASIA, "asia is behind NAT"),
                 ("[network]\nmode = gre\nesp = userspace\n" + EU + US, "GRE needs esp = kernel"),
                 ("[network]\nmode = x\n" + EU + US, "mode = x: write tunnel or"),
-                ("[network]\nspeed = 3\n" + EU + US, "speed: known are mode"),
+                ("[network]\nspeed = 3\n" + EU + US, "speed: unknown key; the keys are mode"),
                 ("[network]\nmtu = 100\n" + EU + US, "'100'; write 576 to 9000"),
-                ("[net]\n" + EU + US, r"\[net\]: known are"),
+                ("[net]\n" + EU + US, r"\[net\]: unknown section"),
                 (EU + US.replace("10.92.0.0/16", "10.81.0.0/16"), "overlap"),
                 (EU + US.replace("10.92.0.0/16", "10.92.0.1/16"), "has host bits set"),
                 (EU + US.replace("100.2", "100.1"), "the same name or address"),
                 (EU + US.replace("10.82.0.1", "10.99.0.1"), "is in none of its subnets"),
-                (EU + US.replace("inside", "outside"), "outside: known are"),
+                (EU + US.replace("inside", "outside"), "outside: unknown key"),
                 (EU + US.replace("inside = 10.82.0.1\n", ""), "needs inside ="),
                 (EU + US.replace("gateway us", "gateway u.s;"), "a name is up to 10")):
             done = self.run_it(text)
