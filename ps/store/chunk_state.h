@@ -7,6 +7,7 @@
  *   clip.c         versions that wait for the norm of the whole step
  *   outer.c        versions that wait for other regions
  *   answers.c      owed answers, and the members that others wait for
+ *   equal_gradients.c  a warning that two members send the same contributions
  *   samples.c      the samples that members read next, if a server assigns them
  *   chunk_rows.c   the chunk that is a bucket of a table
  *   bucket_ops.c   contributions to a bucket, and answers with its rows
@@ -85,6 +86,8 @@ struct store {
     struct ps_pool *pool;
     struct segment *segment; /* versions in their wire form, for members on this host; NULL: none */
     struct stragglers *stragglers;
+    /* Guarded by the lock of the chunk that it compares; NULL: nothing is compared. */
+    struct equal_gradients *equal;
     struct ps_norm *norm; /* norms of the steps; NULL: this store does not clip by the norm */
     /* Guarded by the lock of the model's first chunk; NULL: another server has that chunk, or
      * members derive their samples themselves. */

@@ -9,6 +9,7 @@
 #include "ps/store/bucket_ops.h"
 #include "ps/store/checks.h"
 #include "ps/store/diverged.h"
+#include "ps/store/equal_gradients.h"
 #include "ps/store/outer.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
@@ -103,6 +104,7 @@ static bool count_push(struct store *s, struct chunk_state *c, const struct arri
     if (c->rows)
         made = c->version > before;
     c->arrived_ns = a->now_ns;
+    equal_gradients_note(s->equal, c, a, made || c->pending);
     if (made || c->pending)
         c->late = (struct late_step){(int64_t)a->piece->step, member, waited_ns};
     int has_turn = fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)a->piece->step);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "net/wire/fragments.h"
 #include "ps/store/answers.h"
+#include "ps/store/equal_gradients.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -194,6 +195,7 @@ enum status store_create(const struct store_config *cfg, struct store **out)
         TRY(chunk_state_init(s, &s->owned[s->n_owned - 1], i));
     }
     TRY(make_samples(s));
+    TRY(equal_gradients_create(s, &s->equal));
     share_versions(s);
     *out = s;
     return ST_OK;
@@ -231,6 +233,7 @@ void store_destroy(struct store *s)
     ps_pool_destroy(s->pool);
     segment_unref(s->segment);
     stragglers_destroy(s->stragglers);
+    equal_gradients_destroy(s->equal);
     ps_norm_destroy(s->norm);
     ps_samples_destroy(s->samples);
     free(s->owned);

@@ -63,6 +63,12 @@ ENDS = {DONE: "done", LEFT: "left", OVER: "over"}
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 
 
+def note_empty_loop() -> None:
+    """Prints that a program has begun another loop over the steps of a member that has ended."""
+    _library.note("this loop makes no step, because the job or this member's part in it has ended: "
+                  "a single loop makes all steps of the job, without a loop over epochs around it")
+
+
 def _ms(timeout: Optional[float]) -> int:
     return -1 if timeout is None else min(2**31 - 1, max(0, math.ceil(timeout * 1000)))
 
@@ -300,6 +306,8 @@ class Member(_tables.Tables):
 
     def __iter__(self) -> Iterator[Step]:
         """Yields all steps until the job ends."""
+        if self.result is not None:
+            note_empty_loop()
         while True:
             step = self.next()
             if step is None:

@@ -193,5 +193,23 @@ class Ends(Torch):
         self.assertEqual(len([text for text in lines if "this member left the job" in text]), 1)
         self.assertEqual(printed.getvalue().count("this member left"), 1)
 
+    def test_loop_after_the_last_step_is_named(self):
+        """A loop over epochs around a loop over the exchange, here by Sampler."""
+        import weir.torch  # pylint: disable=redefined-outer-name
+        net, lines = self.net(), []
+        data = self.torch.utils.data.TensorDataset(self.x, self.y)
+        exchange = self.exchange(net, optimizer="sgd", train_steps=4, batch_size=8)
+        loader = self.torch.utils.data.DataLoader(data, batch_sampler=weir.torch.Sampler(exchange,
+                                                                                         data))
+        weir.log(lambda _level, text: lines.append(text))
+        try:
+            for _epoch in range(2):
+                self.assertNotIn("makes no step", " ".join(lines))
+                for x, y in loader:
+                    self.torch.nn.functional.mse_loss(net(x), y).backward()
+        finally:
+            weir.log(None)
+        self.assertEqual(" ".join(lines).count("this loop makes no step"), 1)
+
 
 harness.main(__name__)

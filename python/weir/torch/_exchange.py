@@ -9,7 +9,7 @@ import torch
 
 from .._library import Invalid, Timeout, note
 from .._trace import Trace
-from ..member import Member, Step
+from ..member import Member, Step, note_empty_loop
 from . import _guards, _hooks, _tables
 from ._checks import Checks
 from ._device import Device, Host, arithmetic, device_of
@@ -262,6 +262,8 @@ class Exchange:
         self._skipped = True
 
     def __iter__(self) -> Iterator[Step]:
+        if self._over:
+            note_empty_loop()
         return self
 
     def __next__(self) -> Step:
