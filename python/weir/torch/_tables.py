@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 import torch
 
-from .._library import Invalid
+from .._library import Invalid, note
 from .._trace import Trace
 
 # Arguments of PyTorch's modules, and their replacements.
@@ -141,6 +141,12 @@ def unsigned(name: str, keys: torch.Tensor) -> torch.Tensor:
     return keys.detach().view(torch.int64).cpu()
 
 
+@functools.cache  # a line for each process is enough
+def _note_no_rows() -> None:
+    note("state_dict() does not contain the rows of tables (weir.torch.Embedding, EmbeddingBag): "
+         "the servers' checkpoints have them, and weirctl export writes them to a file")
+
+
 class _Rows(torch.nn.Module):
     """Base class of the modules."""
 
@@ -152,6 +158,7 @@ class _Rows(torch.nn.Module):
                 raise Invalid("a table has no %s: %s" % (refused, REFUSED[refused]))
         self.max_rows, self.dim, self.name, self.settings = int(max_rows), int(dim), name, settings
         self._table: Optional[Table] = None  # during the steps of an exchange
+        self._has_ended = False  # whether the exchange of the table has ended
 
     @classmethod
     def from_pretrained(cls, *_: Any, **_more: Any) -> Any:
@@ -174,6 +181,10 @@ class _Rows(torch.nn.Module):
         if name in ABSENT:
             raise AttributeError("%s has no %s: %s" % (type(self).__name__, name, ABSENT[name]))
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        _note_no_rows()
+
     def extra_repr(self) -> str:
         return ", ".join(["%d, %d, name=%r" % (self.max_rows, self.dim, self.name)] + [
             "%s=%r" % item for item in self.settings.items()])
@@ -181,10 +192,15 @@ class _Rows(torch.nn.Module):
     def _look_up(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the rows of the unique keys, and the place of each key in them, on the device of
         the keys."""
+        if self._table is None and self._has_ended:
+            raise Invalid("table '%s' has no rows any more, because the loop over the steps has "
+                          "ended; evaluate in the loop, at the latest in the last step after "
+                          "backward() or optimizer.step(); checkpoints of the servers have the "
+                          "rows, and weirctl export writes them to a file" % self.name)
         if self._table is None:
-            raise Invalid("table '%s' has no rows here; use the module of the exchange's model, "
-                          "not a copy, after the first step has begun and before the loop ends; "
-                          "checkpoints of the servers have the rows" % self.name)
+            raise Invalid("table '%s' has no rows yet: its module has them in a loop over an "
+                          "exchange, from the first step on, if the exchange's model contains the "
+                          "module itself and not a copy" % self.name)
         unique, places = torch.unique(unsigned(self.name, keys), return_inverse=True)
         rows = self._table.rows(unique)
         return rows.to(keys.device), places.to(keys.device)
@@ -260,4 +276,4 @@ def end(exchange: Any) -> None:
     """Ends the connection of the modules to their tables."""
     for m in exchange.model.modules():
         if isinstance(m, _Rows) and m._table in exchange.tables:
-            m._table = None
+            m._table, m._has_ended = None, True
