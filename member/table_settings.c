@@ -306,6 +306,8 @@ enum status table_settings_make(const struct table_settings *s, const struct net
     TRY(set_init(s, running != NULL, &made));
     made.optimizer.common.total_steps = job->optim.total_steps;
     made.n_buckets = (int)number_or(s->buckets, made.n_buckets);
+    while (!running && made.step_rows > 1 && !tables_step_fits(&made))
+        made.step_rows /= 2; /* a lower default, since the rows are long or the buckets are few */
     made.step_rows = number_or(s->step_rows, made.step_rows);
     made.admit_after = number_or(s->admit_after, made.admit_after);
     made.evict_after = number_or(s->evict_after, made.evict_after);

@@ -180,8 +180,31 @@ static void test_tables_of_a_job(void **state)
     chunks_destroy(refused);
 }
 
+static void test_default_step_rows_fit_the_rows(void **state)
+{
+    static const struct {
+        int dim, buckets;
+        int64_t step_rows; /* the default; twice as many do not fit */
+    } cases[] = {{16, 64, 65536}, {512, 64, 65536}, {1024, 64, 32768}, {1024, 1, 512}};
+    struct net_job job = {0};
+    optim_defaults(OPTIM_ADAM, &job.optim);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct net_table t = {.name = "ads", .dim = cases[i].dim, .max_rows = 100};
+        struct table_settings s;
+        char buckets[8];
+        table_settings_init(&s);
+        snprintf(buckets, sizeof buckets, "%d", cases[i].buckets);
+        assert_int_equal(table_settings_set(&s, "buckets", buckets), ST_OK);
+        assert_int_equal(table_settings_make(&s, &job, NULL, &t), ST_OK);
+        assert_int_equal(t.step_rows, cases[i].step_rows);
+        assert_true(tables_step_fits(&t));
+        table_settings_free(&s);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(test_settings_that_are_left_out, test_settings_that_do_not_fit,
-                     test_schedule_of_a_table, test_tables_of_a_job);
+                     test_schedule_of_a_table, test_tables_of_a_job,
+                     test_default_step_rows_fit_the_rows);
 }

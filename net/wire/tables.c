@@ -24,10 +24,22 @@ static size_t round_up(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+/* Returns the most bytes that a contribution to one bucket has: keys with gradients, and keys to
+ * read. */
+static int64_t step_bytes(const struct net_table *t)
+{
+    int64_t row = 2 * (int64_t)sizeof(uint64_t) + t->dim * (int64_t)sizeof(float);
+    return tables_share(t, t->step_rows) * row;
+}
+
+bool tables_step_fits(const struct net_table *t)
+{
+    return step_bytes(t) <= CHUNKS_MAX_BYTES;
+}
+
 size_t tables_range_bytes(const struct net_table *t)
 {
-    size_t row = 2 * sizeof(uint64_t) + (size_t)t->dim * sizeof(float);
-    return round_up((size_t)tables_share(t, t->step_rows) * row);
+    return round_up((size_t)step_bytes(t));
 }
 
 size_t tables_wire_bytes(const struct chunks *c, enum dtype d)
@@ -109,13 +121,11 @@ static enum status check_table(const struct net_table *tables, int i)
         LOG_E("table '%s': buckets %d is not a power of two", t->name, t->n_buckets);
         return ST_INVALID;
     }
-    /* a contribution has keys with gradients, and keys to read */
-    int64_t share = tables_share(t, t->step_rows);
-    int64_t bytes = share * (2 * (int64_t)sizeof(uint64_t) + t->dim * (int64_t)sizeof(float));
-    if (bytes > CHUNKS_MAX_BYTES) {
+    if (!tables_step_fits(t)) {
         LOG_E("table '%s': %" PRId64 " rows of %d floats for one bucket in one step need %" PRId64
               " bytes, at most %d; lower step_rows=%" PRId64 " or raise buckets=%d",
-              t->name, share, t->dim, bytes, CHUNKS_MAX_BYTES, t->step_rows, t->n_buckets);
+              t->name, tables_share(t, t->step_rows), t->dim, step_bytes(t), CHUNKS_MAX_BYTES,
+              t->step_rows, t->n_buckets);
         st = ST_INVALID;
     }
 done:

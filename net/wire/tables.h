@@ -11,6 +11,7 @@
 #include "kernels/vector/optim_rows.h"
 #include "kernels/vector/row_settings.h"
 #include "net/wire/chunks.h"
+#include <stdbool.h>
 
 enum {
     TABLES_MAX = 256, /* tables of a job */
@@ -66,6 +67,9 @@ size_t tables_wire_bytes(const struct chunks *c, enum dtype d);
 /* Returns the most bytes that a payload to one bucket has (rows.h), rounded up to a multiple of
  * 4096 bytes. */
 size_t tables_range_bytes(const struct net_table *t);
+/* Returns true if a payload to one bucket has at most CHUNKS_MAX_BYTES, for step_rows keys in a
+ * step. dim and n_buckets are valid. */
+bool tables_step_fits(const struct net_table *t);
 
 /* Assigns the buckets to servers, table after table. server[n_chunks]: server of each chunk; -1 for
  * a bucket without a server. The numbers of one table's buckets of two servers differ by at most

@@ -14,8 +14,8 @@ enum status validation_resume(struct validation *v)
         return st == ST_NOT_FOUND ? ST_OK : st;
     if (!job_validation_same(&best.data, &v->data)) {
         LOG_W("the best checkpoint so far, of step %" PRId64
-              ", was chosen by other validation data (%" PRId64 " samples; now there are %" PRId64
-              "): it is not comparable, and the next evaluation replaces it",
+              ", was chosen with other validation data (%" PRId64 " samples; now there are %" PRId64
+              "): the next evaluation replaces this checkpoint without a comparison",
               best.id.step, best.data.n, v->data.n);
         return ST_OK;
     }
