@@ -152,7 +152,7 @@ class Validation(harness.Test):
         harness.make_data(folder, n_test=60, seed=8)  # other classes: the model is bad there
         before = self.best()
         worker, figures = self.train(*keep, "--validation_dir=" + folder, "--train_steps=30")
-        self.assertIn("by other validation data (500 samples; now there are 60)", worker.output())
+        self.assertIn("with other validation data (500 samples; now there are 60)", worker.output())
         self.assertGreater(self.best()["validation_loss"], before["validation_loss"])
         self.assertEqual((self.best()["validation_samples"], before["validation_samples"]),
                          (60, 500))
