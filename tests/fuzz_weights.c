@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(chunks_create(params, 3, 65536, &chunks) == ST_OK);
     for (int i = 0; i < N; i++)
         flat[i] = 1e30f;
-    struct weights_request q = {"init", path, is_map ? map_path : NULL, chunks, 0};
+    struct weights_request q = {"init", path, is_map ? map_path : NULL, chunks, 0, NULL};
     struct weights_result result = {0};
     int taken = weights_read(&q, flat, given, &result) == ST_OK;
     require(!result.origin.normal_known || !job_input_normal_problem(&result.origin.normal));

@@ -44,13 +44,13 @@ static void lists_of_names_have_the_bound_of_an_export(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct trained_on t;
         save(path, keys[i], MOST);
-        assert_int_equal(trained_on_read(path, &t), ST_OK);
+        assert_int_equal(trained_on_read(path, NULL, &t), ST_OK);
         char *const lists[] = {t.class_names, t.columns, t.label_names, t.ignored_names};
         assert_int_equal(strlen(lists[i]), MOST);
         assert_int_equal(t.sample.dim[2], 4);
         trained_on_free(&t);
         save(path, keys[i], MOST + 1);
-        assert_int_equal(CAPTURE(trained_on_read(path, &t)), ST_CORRUPT);
+        assert_int_equal(CAPTURE(trained_on_read(path, NULL, &t)), ST_CORRUPT);
         assert_int_equal(capture_lines(), 1);
         snprintf(wanted, sizeof wanted, "its metadata \"%s\" is longer than 1 MB", keys[i]);
         assert_non_null(strstr(capture_text, wanted));
@@ -86,7 +86,7 @@ static void separators_of_keys_are_kept(void **state)
         const struct safetensors_content content = {NULL, 0, pairs, n};
         assert_int_equal(safetensors_write(path, &content, NULL), ST_OK);
         trained_on_texts_free(&texts);
-        assert_int_equal(trained_on_read(path, &t), ST_OK);
+        assert_int_equal(trained_on_read(path, NULL, &t), ST_OK);
         assert_int_equal(t.key_separator, separators[i]);
         trained_on_free(&t);
         assert_int_equal(trained_on_text(&source, &text), ST_OK);
@@ -105,11 +105,11 @@ static void long_separators_are_ignored(void **state)
     assert_true(fd >= 0);
     close(fd);
     save(path, "key_separator", 2);
-    assert_int_equal(trained_on_read(path, &t), ST_OK);
+    assert_int_equal(trained_on_read(path, NULL, &t), ST_OK);
     assert_int_equal(t.key_separator, 0);
     trained_on_free(&t);
     save(path, "key_separator", 1);
-    assert_int_equal(trained_on_read(path, &t), ST_OK);
+    assert_int_equal(trained_on_read(path, NULL, &t), ST_OK);
     assert_int_equal(t.key_separator, 'a');
     trained_on_free(&t);
     unlink(path);

@@ -187,9 +187,9 @@ static void write_checkpoint(int n)
 static enum status read_rows(const struct chunks *model, const struct dataset *d, const int *input,
                              struct weights_rows **out)
 {
-    const struct weights_request q = {"predict", path, NULL, model, true};
+    const struct weights_request q = {"predict", path, NULL, model, true, NULL};
     struct weights_source *source = NULL;
-    enum status st = weights_source_open(q.flag, q.path, &source);
+    enum status st = weights_source_open(q.flag, q.path, NULL, &source);
     if (st == ST_OK)
         st = weights_rows_read(&q, source, d, input, out);
     weights_source_close(source);
@@ -392,7 +392,7 @@ static void tables_of_other_models_are_refused(void **state)
     uint8_t given[1];
     struct weights_result result;
     write_checkpoint(1);
-    struct weights_request q = {"evaluate", folder, NULL, model, true};
+    struct weights_request q = {"evaluate", folder, NULL, model, true, NULL};
     assert_int_equal(CAPTURE(weights_read(&q, flat, given, &result)), ST_MISMATCH);
     assert_captured("no layer reads its table 'wide'; set --model");
     q.flag = "init";

@@ -67,8 +67,8 @@ static enum status ask(const char *flag, const char *map_text, float *flat, uint
     assert_int_equal(chunks_create(params, N_PARAMS, 65536, &chunks), ST_OK);
     if (map_text)
         put(map, map_text, strlen(map_text));
-    struct weights_request q = {flag, file, map_text ? map : NULL, chunks,
-                                strcmp(flag, "init") != 0};
+    struct weights_request q = {
+        flag, file, map_text ? map : NULL, chunks, strcmp(flag, "init") != 0, NULL};
     for (int i = 0; i < N && flat; i++)
         flat[i] = -1;
     enum status st =
@@ -228,8 +228,8 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
             names[k][2], names[k][1], names[k][0]);
         put_tensors(header, values, sizeof values);
         memset(flat, 0, sizeof flat);
-        const struct weights_request q = {"predict", file, k >= FIRST_MAPPED ? map : NULL, chunks,
-                                          1};
+        const struct weights_request q = {"predict", file, k >= FIRST_MAPPED ? map : NULL,
+                                          chunks,    1,    NULL};
         assert_int_equal(weights_read(&q, flat, given, &result), ST_OK);
         assert_memory_equal(flat, values, sizeof values);
         assert_int_equal(result.n_given, 3);
@@ -322,7 +322,7 @@ static void test_wrapped_names_of_a_large_file_are_found(void **state)
     assert_int_equal(fclose(f), 0);
     struct chunks *chunks;
     assert_int_equal(chunks_create(many, MANY, 4096, &chunks), ST_OK);
-    const struct weights_request q = {"init", file, NULL, chunks, 0};
+    const struct weights_request q = {"init", file, NULL, chunks, 0, NULL};
     assert_int_equal(weights_read(&q, flat, given, &result), ST_OK);
     assert_int_equal(result.n_given, MANY);
     for (int i = 0; i < MANY; i++)

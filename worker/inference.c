@@ -173,7 +173,7 @@ static enum status read_params(struct inference *r, struct weights_origin *origi
         return ST_NOMEM;
     }
     model_init_params(w->model, (uint64_t)w->opt.seed, w->params);
-    TRY(weights_source_open(q.flag, q.path, &source));
+    TRY(weights_source_open(q.flag, q.path, q.checkpoint, &source));
     TRY(read_rows(r, &q, source));
     TRY(weights_read_from(&q, source, w->params, w->given, &result));
     TRY(check_kept(w, &q));

@@ -156,7 +156,7 @@ enum status input_read_file(struct worker *w)
     enum status st = ST_OK;
     struct options *o = &w->opt;
     const char *file = o->predict ? o->predict : o->evaluate;
-    TRY(trained_on_read(file, &w->trained_on));
+    TRY(trained_on_read(file, w->begins_with, &w->trained_on));
     TRY(check_named(w, file));
     TRY(check_standardized(w, file));
     o->test.to_predict = o->predict != NULL;
@@ -449,7 +449,7 @@ static void compare_standard(const struct worker *w, const struct trained_on *wa
 static enum status compare_trained_on(const struct worker *w)
 {
     struct trained_on was;
-    enum status st = trained_on_read(w->opt.init, &was);
+    enum status st = trained_on_read(w->opt.init, w->begins_with, &was);
     if (st == ST_OK) {
         compare_standard(w, &was);
         compare_classes(w, &was);

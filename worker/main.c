@@ -457,6 +457,7 @@ static enum status clean_up(struct worker *w, enum status result)
     free(w->init);
     free(w->given);
     trained_on_free(&w->trained_on);
+    checkpoint_restore_close(w->begins_with);
     free(w->data_text);
     options_free(&w->opt);
     net_status_free(&w->joined);

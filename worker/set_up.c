@@ -489,12 +489,14 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        set_up_job_ask,        set_up_tables_inputs, open_data,        set_up_model_read,
-        make_towers,           read_inputs,          sum_data,         hold_out,
-        set_up_tables_add,     input_prepare,        allocate_params,  measure_rounding,
-        set_up_job_trained_on, make_exchange,        open_checkpoints, set_up_events,
-        make_trainer};
+        set_up_job_ask,    set_up_weights_open,   set_up_tables_inputs, open_data,
+        set_up_model_read, make_towers,           read_inputs,          sum_data,
+        hold_out,          set_up_tables_add,     input_prepare,        allocate_params,
+        measure_rounding,  set_up_job_trained_on, make_exchange,        open_checkpoints,
+        set_up_events,     make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
+    checkpoint_restore_close(w->begins_with); /* all is read */
+    w->begins_with = NULL;
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&w->lock);
@@ -507,8 +509,8 @@ enum status set_up(struct worker *w)
 enum status set_up_inference(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        input_read_file, set_up_model_choose, set_up_tables_inputs,
-        input_open,      set_up_model_read,   set_up_tables_add,
-        make_towers,     read_inputs,         allocate_params};
+        set_up_weights_open, input_read_file,   set_up_model_choose, set_up_tables_inputs,
+        input_open,          set_up_model_read, set_up_tables_add,   make_towers,
+        read_inputs,         allocate_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }

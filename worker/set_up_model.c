@@ -51,12 +51,25 @@ static enum status smooth_labels(struct worker *w)
 struct weights_request set_up_weights(const struct worker *w)
 {
     const struct options *o = &w->opt;
-    struct weights_request q = {"init", o->init, o->init_map, w->chunks, !o->init};
+    struct weights_request q = {.flag = "init",
+                                .path = o->init,
+                                .checkpoint = w->begins_with,
+                                .map = o->init_map,
+                                .chunks = w->chunks,
+                                .whole = !o->init};
     if (o->evaluate || o->predict) {
         q.flag = o->predict ? "predict" : "evaluate";
         q.path = o->predict ? o->predict : o->evaluate;
     }
     return q;
+}
+
+enum status set_up_weights_open(struct worker *w)
+{
+    const struct weights_request q = set_up_weights(w);
+    if (!q.path || !weights_source_is_checkpoint(q.path))
+        return ST_OK;
+    return weights_source_find_checkpoint(q.flag, q.path, &w->begins_with);
 }
 
 static enum status parse_model(struct worker *w, const struct model_data *data)
@@ -114,7 +127,7 @@ enum status set_up_model_choose(struct worker *w)
     }
     if (!w->trained_on.model) {
         /* the call logs if the file is of another kind */
-        TRY(weights_source_open(q.flag, q.path, &file));
+        TRY(weights_source_open(q.flag, q.path, q.checkpoint, &file));
         LOG_E(
             "--%s: %s does not contain its model; name the model of the training with --model=FILE or --model=NAME",
             q.flag, q.path);

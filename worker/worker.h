@@ -49,8 +49,9 @@ struct worker {
     struct dataset_range range; /* range of the training samples' values */
     /* --evaluate, --predict: description of the training data in the file */
     struct trained_on trained_on;
-    char *data_text;                       /* description of data and model in checkpoints */
-    struct job_validation validation_data; /* description of the validation data for the servers */
+    struct checkpoint_restore *begins_with; /* checkpoint of --init, --evaluate or --predict */
+    char *data_text;                        /* description of data and model in checkpoints */
+    struct job_validation validation_data;  /* description of the validation data for the servers */
     float *params;
     struct segment *values; /* segment that contains `params`; NULL: `params` is malloc'd */
     float *averages; /* --ema_decay: averages of `params` at the last evaluation; NULL: none */
@@ -107,6 +108,7 @@ enum status set_up_model_read(struct worker *w);
 enum status set_up_model_choose(struct worker *w);
 /* Returns the request for the file of --init, --evaluate or --predict. */
 struct weights_request set_up_weights(const struct worker *w);
+enum status set_up_weights_open(struct worker *w); /* sets begins_with; NULL: none, or a file */
 /* Requests the job's settings from the servers if --join is set (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
 /* Logs the flags that a worker that joins may lack. Called after an error in reading the data. */
@@ -123,8 +125,7 @@ enum status set_up_tables_inputs(struct worker *w);
 enum status set_up_tables_check(struct worker *w);
 /* Adds the model's tables to the chunks. Called when the number of steps is known. */
 enum status set_up_tables_add(struct worker *w);
-/* Logs a line for each table. */
-void set_up_tables_log(const struct worker *w);
+void set_up_tables_log(const struct worker *w); /* a line for each table */
 /* Asks ps 0, and warns if it has no folder of checkpoints for the rows of the model's tables. */
 void set_up_tables_warn_lost(const struct worker *w);
 /* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */

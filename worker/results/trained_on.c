@@ -3,7 +3,6 @@
 #include "worker/results/trained_on.h"
 #include "base/float_text.h"
 #include "base/log.h"
-#include "checkpoint/restore.h"
 #include "files/json_text.h"
 #include "files/safetensors.h"
 #include "net/wire/job.h"
@@ -147,12 +146,10 @@ static enum status read_export(const char *path, struct trained_on *out)
 
 /* Reads a checkpoint. Values that the servers recorded by themselves replace those of the
  * checkpoint's text. */
-static enum status read_checkpoint(const char *path, struct trained_on *out)
+static enum status read_checkpoint(const char *path, const struct checkpoint_restore *r,
+                                   struct trained_on *out)
 {
-    struct checkpoint_restore *r = NULL;
     json_t *document = NULL;
-    if (checkpoint_restore_find(path, &r) != ST_OK)
-        return ST_OK;
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     const struct job_data *d = &m->job.data;
     enum status st =
@@ -170,16 +167,14 @@ static enum status read_checkpoint(const char *path, struct trained_on *out)
         memcpy(out->data, d->name, sizeof out->data);
         out->sample = (struct shape){3, {d->dim[0], d->dim[1], d->dim[2]}};
     }
-    checkpoint_restore_close(r);
     return st;
 }
 
-enum status trained_on_read(const char *path, struct trained_on *out)
+enum status trained_on_read(const char *path, const struct checkpoint_restore *checkpoint,
+                            struct trained_on *out)
 {
     *out = (struct trained_on){.sample = {0}};
-    if (!weights_source_is_checkpoint(path))
-        return read_export(path, out);
-    return read_checkpoint(path, out);
+    return checkpoint ? read_checkpoint(path, checkpoint, out) : read_export(path, out);
 }
 
 void trained_on_free(struct trained_on *t)

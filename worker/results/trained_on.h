@@ -19,6 +19,7 @@
  *          parameters reports them. */
 #ifndef WORKER_RESULTS_TRAINED_ON_H
 #define WORKER_RESULTS_TRAINED_ON_H
+#include "checkpoint/restore.h"
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_range.h"
@@ -45,7 +46,10 @@ struct trained_on {
     char data[JOB_DATA_NAME_BYTES];   /* path of the training data, as in job_data; "": unknown */
 };
 
-enum status trained_on_read(const char *path, struct trained_on *out);
+/* Reads the description in the file `path`. checkpoint: the opened checkpoint if `path` is one,
+ * otherwise NULL. */
+enum status trained_on_read(const char *path, const struct checkpoint_restore *checkpoint,
+                            struct trained_on *out);
 void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were the default data of a worker without flags. */
 bool trained_on_default_data(const struct trained_on *t);

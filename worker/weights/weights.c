@@ -191,7 +191,7 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
                          struct weights_result *out)
 {
     struct weights_source *source = NULL;
-    enum status st = weights_source_open(q->flag, q->path, &source);
+    enum status st = weights_source_open(q->flag, q->path, q->checkpoint, &source);
     if (st == ST_OK)
         st = weights_read_from(q, source, flat, given, out);
     weights_source_close(source);
@@ -205,7 +205,7 @@ enum status weights_extent(const struct weights_request *q, int param, int64_t *
     struct weights_source *source = NULL;
     struct weights_names names;
     TRY(weights_map_read(q->map, q->chunks, &map));
-    TRY(weights_source_open(q->flag, q->path, &source));
+    TRY(weights_source_open(q->flag, q->path, q->checkpoint, &source));
     weights_map_names(map, q->chunks->params[param].name, &names);
     struct weights_tensor *t;
     TRY(find_tensor(source, &names, &t));

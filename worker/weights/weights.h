@@ -19,6 +19,8 @@ struct weights_request {
     const char *map; /* NULL: none */
     const struct chunks *chunks;
     bool whole; /* true for inference: a file that Weir wrote must have exactly these parameters */
+    /* the checkpoint of `path`, borrowed; NULL: it is not opened yet, or `path` is a file */
+    struct checkpoint_restore *checkpoint;
 };
 
 struct weights_result {

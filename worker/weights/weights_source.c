@@ -2,6 +2,7 @@
  * its tensors. */
 #include "worker/weights/weights_source.h"
 #include "base/log.h"
+#include "base/slow_wait.h"
 #include "checkpoint/best.h"
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
@@ -22,6 +23,7 @@ struct weights_source {
     const char *flag, *path;       /* borrowed */
     struct safetensors_file *file; /* opened file; NULL: `checkpoint` is set instead */
     struct checkpoint_restore *checkpoint;
+    bool is_lent; /* the caller of weights_source_open owns the checkpoint */
     struct weights_tensor *tensors;
     int n;
     struct unwrapped *unwrapped; /* [n_unwrapped], sorted by name */
@@ -107,19 +109,28 @@ static bool is_index(const char *path)
     return head[0] == '{' && strstr(head, "\"weight_map\"");
 }
 
+enum status weights_source_find_checkpoint(const char *flag, const char *path,
+                                           struct checkpoint_restore **out)
+{
+    if (is_index(path)) {
+        LOG_E(
+            "--%s=%s: is an index of several files, each with a part of the tensors; name one file with all tensors: load them in Python and save them together with safetensors.torch.save_file",
+            flag, path);
+        return ST_UNSUPPORTED;
+    }
+    struct slow_wait *wait = slow_wait_begin(path, -1, NULL, NULL);
+    enum status st = checkpoint_restore_find(path, out);
+    slow_wait_end(wait);
+    if (st == ST_NOT_FOUND)
+        LOG_E("--%s=%s: there is no checkpoint", flag, path);
+    return st;
+}
+
 static enum status open_checkpoint(struct weights_source *s)
 {
     enum status st = ST_OK;
-    if (is_index(s->path)) {
-        LOG_E(
-            "--%s=%s: is an index of several files, each with a part of the tensors; name one file with all tensors: load them in Python and save them together with safetensors.torch.save_file",
-            s->flag, s->path);
-        return ST_UNSUPPORTED;
-    }
-    st = checkpoint_restore_find(s->path, &s->checkpoint);
-    if (st == ST_NOT_FOUND)
-        LOG_E("--%s=%s: there is no checkpoint", s->flag, s->path);
-    TRY(st);
+    if (!s->is_lent)
+        TRY(weights_source_find_checkpoint(s->flag, s->path, &s->checkpoint));
     const struct chunks *chunks = checkpoint_restore_manifest(s->checkpoint)->chunks;
     TRY(table_take(s, chunks->n_params));
     for (; s->n < chunks->n_params; s->n++) {
@@ -205,7 +216,8 @@ static enum status list_unwrapped(struct weights_source *s)
     return ST_OK;
 }
 
-enum status weights_source_open(const char *flag, const char *path, struct weights_source **out)
+enum status weights_source_open(const char *flag, const char *path,
+                                struct checkpoint_restore *checkpoint, struct weights_source **out)
 {
     enum status st = ST_OK;
     struct weights_source *s = calloc(1, sizeof *s);
@@ -215,6 +227,8 @@ enum status weights_source_open(const char *flag, const char *path, struct weigh
     }
     s->flag = flag;
     s->path = path;
+    s->checkpoint = checkpoint;
+    s->is_lent = checkpoint != NULL;
     TRY(weights_source_is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
     qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
     TRY(list_unwrapped(s));
@@ -230,7 +244,8 @@ void weights_source_close(struct weights_source *s)
     if (!s)
         return;
     safetensors_close(s->file);
-    checkpoint_restore_close(s->checkpoint);
+    if (!s->is_lent)
+        checkpoint_restore_close(s->checkpoint);
     free(s->tensors);
     free(s->unwrapped);
     free(s->names);

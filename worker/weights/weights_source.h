@@ -25,8 +25,14 @@ struct weights_tensor {
 };
 
 struct weights_source;
-/* Opens the file or the checkpoint. flag: name of the flag that has the path, for errors. */
-enum status weights_source_open(const char *flag, const char *path, struct weights_source **out);
+/* Finds the checkpoint, and compares all of its files with their checksums. Logs a line while that
+ * lasts long. The caller closes it. */
+enum status weights_source_find_checkpoint(const char *flag, const char *path,
+                                           struct checkpoint_restore **out);
+/* Opens the file or the checkpoint. flag: name of the flag that has the path, for errors.
+ * checkpoint: what weights_source_find_checkpoint has found, borrowed; NULL: not opened yet. */
+enum status weights_source_open(const char *flag, const char *path,
+                                struct checkpoint_restore *checkpoint, struct weights_source **out);
 void weights_source_close(struct weights_source *s); /* NULL is fine */
 /* Returns true for the path of a checkpoint, false for that of a safetensors file. */
 bool weights_source_is_checkpoint(const char *path);
