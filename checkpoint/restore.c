@@ -358,7 +358,7 @@ static void log_none(const struct checkpoint_restore_query *q)
         LOG_E("%s: none of its checkpoints can be exported, for the reasons above", q->folder);
     else
         LOG_E(
-            "%s: none of its checkpoints is complete, for the reasons above; restore the missing files, or use another --checkpoint_dir to begin at the first step",
+            "%s: none of its checkpoints is complete, for the reasons above; restore the missing files, or start the job with another --checkpoint_dir, at its first step",
             q->folder);
 }
 

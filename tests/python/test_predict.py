@@ -176,5 +176,18 @@ class Predict(harness.Test):
         self.assertRegex(worker.output(), "torn.safetensors: .*checksum")
         self.assertEqual(harness.read_text(out), "mine")
 
+    def test_damaged_checkpoint_is_named_once(self):
+        """The worker opens a checkpoint once, for the description of the data and for the values,
+        which therefore always belong together."""
+        self.train()
+        with open(ckpt_folder.path(self.path("ckpt"), 60, "-0-of-1.safetensors"), "r+b") as f:
+            f.seek(-9, os.SEEK_END)
+            f.write(b"x")
+        for flags in (["--evaluate=" + self.path("ckpt")],
+                      [*TRAIN, "--init=" + self.path("ckpt")]):
+            said = self.run_worker(*flags, status=1).output()
+            self.assertEqual(said.count("not restored: "), 1, said)
+            self.assertIn("none of its checkpoints is complete", said)
+
 
 harness.main(__name__)
