@@ -3,41 +3,9 @@
  * The gradient of a column is the sum of the columns before it, plus the sum of those after it.
  * Nothing is subtracted, so no digits cancel. Input and gradients are plain rows. */
 #include "kernels/cpu/kinds.h"
+#include "kernels/cpu/plain_rows.h"
 
 enum { BLOCK_UNITS = 64 };
-
-struct factorization {
-    struct cpu_tensor x, dy;
-    struct cpu_call to_rows, diff;
-};
-
-static enum status plan_forward(struct cpu_pass *pass, int i)
-{
-    enum status st = ST_OK;
-    struct cpu_op *op = &pass->ops[i];
-    const struct cpu_md *in, *out;
-    TRY(cpu_pass_block_create(pass, sizeof(struct factorization), &op->state));
-    struct factorization *c = op->state;
-    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &in));
-    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &out));
-    TRY(cpu_pass_tensor_match(pass, op, &op->x, in, &c->x, &c->to_rows));
-    TRY(cpu_pass_tensor_create(pass, op, out, NULL, &op->y));
-done:
-    return st;
-}
-
-static enum status plan_backward(struct cpu_pass *pass, int i)
-{
-    enum status st = ST_OK;
-    struct cpu_op *op = &pass->ops[i];
-    struct factorization *c = op->state;
-    if (!op->needs_dx)
-        return ST_OK;
-    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
-    TRY(cpu_pass_tensor_create(pass, op, c->x.md, NULL, op->dx));
-done:
-    return st;
-}
 
 /* Returns the output for one sample, of which x is the first of n values in each of the columns. */
 CPU_CLONES static float block_forward(const float *x, int64_t columns, int64_t units, int64_t n)
@@ -74,7 +42,7 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
-    const struct factorization *c = op->state;
+    const struct plain_rows *c = op->state;
     int64_t columns = op->layer->in.dim[0], units = op->layer->in.dim[2];
     int threads = cpu_loop_threads(pass);
     TRY(cpu_pass_call_run(pass, op, &c->to_rows));
@@ -94,7 +62,7 @@ static enum status backward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
-    const struct factorization *c = op->state;
+    const struct plain_rows *c = op->state;
     int64_t columns = op->layer->in.dim[0], units = op->layer->in.dim[2];
     int threads = cpu_loop_threads(pass);
     if (!op->needs_dx)
@@ -111,4 +79,5 @@ done:
     return st;
 }
 
-const struct cpu_kind cpu_factorization = {plan_forward, plan_backward, NULL, forward, backward};
+const struct cpu_kind cpu_factorization = {plain_rows_plan_forward, plain_rows_plan_backward, NULL,
+                                           forward, backward};

@@ -1,40 +1,8 @@
 /* kernels/cpu/sum.c - the sum over the channels of each sample, or over all values of a flat input,
  * in ascending order. Input and gradients are plain rows. */
 #include "kernels/cpu/kinds.h"
+#include "kernels/cpu/plain_rows.h"
 #include <string.h>
-
-struct sum {
-    struct cpu_tensor x, dy;
-    struct cpu_call to_rows, diff;
-};
-
-static enum status plan_forward(struct cpu_pass *pass, int i)
-{
-    enum status st = ST_OK;
-    struct cpu_op *op = &pass->ops[i];
-    const struct cpu_md *in, *out;
-    TRY(cpu_pass_block_create(pass, sizeof(struct sum), &op->state));
-    struct sum *c = op->state;
-    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &in));
-    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &out));
-    TRY(cpu_pass_tensor_match(pass, op, &op->x, in, &c->x, &c->to_rows));
-    TRY(cpu_pass_tensor_create(pass, op, out, NULL, &op->y));
-done:
-    return st;
-}
-
-static enum status plan_backward(struct cpu_pass *pass, int i)
-{
-    enum status st = ST_OK;
-    struct cpu_op *op = &pass->ops[i];
-    struct sum *c = op->state;
-    if (!op->needs_dx)
-        return ST_OK;
-    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
-    TRY(cpu_pass_tensor_create(pass, op, c->x.md, NULL, op->dx));
-done:
-    return st;
-}
 
 CPU_CLONES static void add_row(const float *x, float *y, int64_t n)
 {
@@ -46,7 +14,7 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
-    const struct sum *c = op->state;
+    const struct plain_rows *c = op->state;
     int64_t terms = op->layer->in.dim[0], cells = shape_elems(&op->layer->out);
     int threads = cpu_loop_threads(pass);
     TRY(cpu_pass_call_run(pass, op, &c->to_rows));
@@ -65,7 +33,7 @@ static enum status backward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
-    const struct sum *c = op->state;
+    const struct plain_rows *c = op->state;
     int64_t terms = op->layer->in.dim[0], cells = shape_elems(&op->layer->out);
     int threads = cpu_loop_threads(pass);
     if (!op->needs_dx)
@@ -80,4 +48,5 @@ done:
     return st;
 }
 
-const struct cpu_kind cpu_sum = {plan_forward, plan_backward, NULL, forward, backward};
+const struct cpu_kind cpu_sum = {plain_rows_plan_forward, plain_rows_plan_backward, NULL, forward,
+                                 backward};
