@@ -66,7 +66,8 @@ KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 def note_empty_loop() -> None:
     """Prints that a program has begun another loop over the steps of a member that has ended."""
     _library.note("this loop makes no step, because the job or this member's part in it has ended: "
-                  "a single loop makes all steps of the job, without a loop over epochs around it")
+                  "a single loop makes all steps of the job; for a loop over epochs use "
+                  "Exchange.epochs() of weir.torch")
 
 
 def _ms(timeout: Optional[float]) -> int:

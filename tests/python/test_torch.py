@@ -176,6 +176,7 @@ class Alone(torch_case.Torch):
                     at = 8 * i + 1000 * (i >= 3) + 8 * max(0, i - 5)
                     self.step = weir.Step(i, 9, at, 8, 1, 1, 0, 0, 1, i in (0, 3), 0)
                     yield self.step
+                self.step = None
         for workers in (0, 1):
             steps = Steps()
             loader, ahead = Loader(steps, data, num_workers=workers), []
@@ -398,8 +399,78 @@ class Alone(torch_case.Torch):
         self.assertEqual(sorted(seen[:64]), list(range(64)))
         self.assertEqual(sorted(seen[64:]), list(range(64)))
 
+    def test_epochs_end_the_loops_over_steps(self):
+        """A step belongs to the pass of its first sample. 64 samples in batches of 24."""
+        from weir.torch import Sampler
+        data = self.torch.utils.data.TensorDataset(self.x, self.torch.arange(64))
+        net = self.net()
+        exchange = self.exchange(net, batch_size=24, train_steps=8)
+        loader = self.torch.utils.data.DataLoader(data, batch_sampler=Sampler(exchange, data))
+        passes, seen, before = [], [], None
+        for epoch in exchange.epochs(data):
+            passes.append((epoch, len(loader), []))
+            for x, items in loader:
+                passes[-1][2].append(exchange.step.step)
+                seen += items.tolist()
+                net(x).square().mean().backward()
+            values = self.torch.nn.utils.parameters_to_vector(net.parameters()).clone()
+            self.assertFalse(before is not None and self.torch.equal(values, before))
+            before = values
+        self.assertEqual(passes, [(0, 3, [0, 1, 2]), (1, 3, [3, 4, 5]), (2, 2, [6, 7])])
+        self.assertEqual(exchange.result, "done")
+        for i in range(3):
+            self.assertEqual(sorted(seen[64 * i:64 * i + 64]), list(range(64)))
+
+    def test_epochs_left_early_do_not_bound_later_loops(self):
+        net = self.net()
+        exchange = self.exchange(net, batch_size=16, train_steps=12)
+        for epoch in exchange.epochs(64):
+            made = 0
+            for step in exchange:
+                net(self.x[exchange.samples(64)]).mean().backward()
+                made += 1
+                if step.step == 5:
+                    break
+            if epoch == 1:
+                break
+        self.assertEqual((epoch, made), (1, 2))
+        self.assertEqual([s.step for s in exchange if net(self.x).mean().backward() is None],
+                         list(range(6, 12)))
+        for settings in ({"sync_mode": "async"}, {"replicas_to_aggregate": 1}):
+            with self.assertRaisesRegex(weir.Invalid, "epochs.. needs sync_mode=sync"):
+                self.exchange(net, **settings).epochs(64)
+        with self.assertRaisesRegex(weir.Invalid, "without samples"):
+            self.exchange(net).epochs([])
+
 
 class Servers(torch_case.Torch):
+    def test_epochs_are_those_of_all_members(self):
+        """Two members with batches of 5 read 64 samples; worker processes read ahead over the end
+        of a pass. The second job begins in the second pass."""
+        from weir.torch import Loader
+        data = self.torch.utils.data.TensorDataset(self.x, self.torch.arange(64))
+
+        def member(_i, settings):
+            net = self.net()
+            rule = self.torch.optim.SGD(net.parameters(), lr=0.01)
+            exchange = self.exchange(net, optimizer=rule, train_steps=self.steps,
+                                     **{**settings, "batch_size": 5})
+            loader, passes = Loader(exchange, data, num_workers=1), []
+            for epoch in exchange.epochs(data):
+                passes.append((epoch, []))
+                for x, _items in loader:
+                    rule.zero_grad()
+                    passes[-1][1].append(exchange.step.step)
+                    net(x).square().mean().backward()
+                    rule.step()
+            return passes, loader.restarts
+        self.steps = 10
+        want = [(0, list(range(7))), (1, list(range(7, 10)))], 0
+        self.assertEqual(self.job(member, checkpoint_dir=self.path("saved")), [want] * 2)
+        self.steps = 15
+        want = [(1, [10, 11, 12]), (2, [13, 14])], 0
+        self.assertEqual(self.job(member, checkpoint_dir=self.path("saved")), [want] * 2)
+
     def cluster(self, **kwargs):
         command = [sys.executable, os.path.join(EXAMPLES, "char_gpt_weir.py"),
                    "--train_steps=%d" % STEPS]

@@ -13,6 +13,7 @@ from ..member import Member, Step, note_empty_loop
 from . import _guards, _hooks, _tables
 from ._checks import Checks
 from ._device import Device, Host, arithmetic, device_of
+from ._epochs import Epochs
 from ._optimizer import OwnOptimizer
 from ._loader import positions
 from ._slots import Slot
@@ -126,6 +127,7 @@ class Exchange:
         self._n_done = 0  # _made() when this member ended
         self._torn = False  # whether it ended within a step, so that values are those of two steps
         self._attached: list[Any] = []  # hooks
+        self._epochs: Optional[Epochs] = None  # the pass that ends the loop over the steps
 
     @property
     def early(self) -> bool:
@@ -270,6 +272,9 @@ class Exchange:
         """Returns the next step. First it ends the current one: pushes what is not pushed yet."""
         if self._over:
             raise StopIteration
+        first = self._epochs.take() if self._epochs else None
+        if first is not None:
+            return first
         if not self._began:
             self._begin()
         if self.step is not None:
@@ -309,6 +314,32 @@ class Exchange:
         self._checks.is_last = step.step + 1 >= step.train_steps
         self.step = self._way.begin_step(self, step)
         return self.step
+
+    def epochs(self, n: Union[int, Sized]) -> Iterator[int]:
+        """Yields the number of each pass over n samples, or over a data set of this length, until
+        the job ends. A loop over the exchange, a Sampler or a Loader makes the steps of the present
+        pass only, so a script keeps its loop over epochs:
+
+            for epoch in exchange.epochs(data):
+                for x, y in loader:
+                    ...
+                evaluate(model)
+
+        The numbers begin at 0 or, in a process that was started again, with the job's present pass.
+        The step that has the last sample of a pass is the pass' last step, and may have the first
+        samples of the next pass. If the job goes back to an earlier step at the end of a pass,
+        because members or servers change, the pass' number is yielded again. Mode `sync` only."""
+        if self.settings.get("sync_mode", "sync") != "sync" or self.settings.get(
+                "replicas_to_aggregate"):
+            raise Invalid("epochs() needs sync_mode=sync without backup workers; in other modes "
+                          "the servers assign the samples of each step")
+        return self._make_passes(Epochs(self, n if isinstance(n, int) else len(n)))
+
+    def _make_passes(self, epochs: Epochs) -> Iterator[int]:
+        try:
+            yield from epochs
+        finally:
+            self._epochs = None
 
     def samples(self, n: Union[int, Sized]) -> list[int]:
         """Returns the numbers, below n or the length of a data set, of the samples in this step's

@@ -84,7 +84,8 @@ class Loader:
             batch = self._peeked.pop() if self._peeked else next(self._batches)
             self._asked.popleft()
             yield batch
-        self._batches = None
+        if self.exchange.step is None:  # otherwise a pass of Exchange.epochs() has ended
+            self._batches = None
 
 
 class _Ahead:
@@ -97,7 +98,8 @@ class _Ahead:
 
 class Sampler(torch.utils.data.Sampler):
     """Yields the batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)).
-    The loop over the loader makes all steps until the job ends. A member's samples depend on the
+    The loop over the loader makes all steps until the job ends, or those of a pass if it is in a
+    loop over Exchange.epochs(). A member's samples depend on the
     members of the job, so they are known only when a step begins: num_workers must be 0. Use Loader
     to read ahead.
 
@@ -111,6 +113,7 @@ class Sampler(torch.utils.data.Sampler):
             yield self.exchange.samples(self.n)
 
     def __len__(self) -> int:
-        """Returns the number of the job's steps, which a member that joins later makes a part
-        of."""
-        return self.exchange.train_steps
+        """Returns the number of the job's steps, which a member that joins later makes a part of.
+        In a pass of Exchange.epochs(), returns the number of steps that the pass still has."""
+        epochs = self.exchange._epochs
+        return epochs.steps_left() if epochs else self.exchange.train_steps
