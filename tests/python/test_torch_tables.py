@@ -483,6 +483,11 @@ class Tables(torch_case.Torch):
         self.assertIs(net["again"], one)
         self.assertIs(net["dense"], dense)
         self.assertEqual(len(list(net.parameters())), 3)
+        net = nn.ModuleList([nn.Embedding(9, DIM), nn.Embedding(8, DIM, sparse=True)])
+        weir.torch.with_tables(net, min_rows=9)
+        self.assertEqual([type(m) for m in net], [weir.torch.Embedding, nn.Embedding])
+        with self.assertRaisesRegex(weir.Invalid, "at least min_rows=9 rows"):
+            weir.torch.with_tables(net, min_rows=9)
         net, want = self.modules("sum", optimizer="adagrad", learning_rate=RATES["adagrad"])
         for name in ("bag", "one"):
             net[name] = copy.deepcopy(want[name])

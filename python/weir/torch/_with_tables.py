@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -11,29 +11,33 @@ from .._library import Invalid
 from ._tables import REFUSED, Embedding, EmbeddingBag
 
 
-def with_tables(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
+def with_tables(model: torch.nn.Module, min_rows: Optional[int] = None,
+                **settings: Any) -> torch.nn.Module:
     """Replaces each torch.nn.Embedding and EmbeddingBag of the model that has sparse=True by a
     module with a table, and returns the model. Call it before optimizers are made, because the rows
-    are no parameters of the new modules.
+    are no parameters of the new modules. min_rows: instead of those with sparse=True, modules with
+    at least so many rows are replaced.
 
     A table has the module's path in the model as its name, num_embeddings as max_rows, and these
     settings (those of Embedding). Without init and init_scale its rows begin with normal values of
     deviation 1, like the weights of PyTorch's modules. The weights themselves are not used; a
-    warning names those of another deviation. Raises Invalid if no module has sparse=True, or a
-    table cannot do what a module does."""
+    warning names those of another deviation. Raises Invalid if no module is replaced, or a table
+    cannot do what a module does."""
     if not {"init", "init_scale"} & settings.keys():
         settings["init_scale"] = 1.0
     made: dict[int, torch.nn.Module] = {}
     paths = {id(m): path for path, m in model.named_modules()}
     for parent in list(model.modules()):
         for name, m in list(parent.named_children()):
-            if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and m.sparse:
+            if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and (
+                    m.sparse if min_rows is None else m.num_embeddings >= min_rows):
                 if id(m) not in made:
                     made[id(m)] = _replacement(m, paths[id(m)], settings)
                 setattr(parent, name, made[id(m)])
     if not made:
-        raise Invalid("with_tables: the model has no Embedding or EmbeddingBag with sparse=True; "
-                      "set it in those that are to have tables")
+        raise Invalid("with_tables: the model has no Embedding or EmbeddingBag with %s" % (
+            "sparse=True; set it in those that are to have tables, or min_rows=0 to replace all"
+            if min_rows is None else "at least min_rows=%d rows" % min_rows))
     return model
 
 
