@@ -365,6 +365,7 @@ enum status coordinator_plans_first_join(struct coordinator_shell *l, const stru
         goto done;
     }
     l->first = p;
+    join_begin_trained_on(l->cfg.service, join->trained_on);
     fill_job(l, &full);
 done:
     pthread_mutex_unlock(&l->lock);

@@ -24,13 +24,15 @@
 #define GONE_NS INT64_C(10000000000)
 #define ASKS_NS INT64_C(1000000000)
 
-/* Compares the joiner's job and data with those of the job in force. */
+/* Compares the joiner's job and data with those of the job in force. Only ps 0, which every worker
+ * asks first, compares the description of the data: other servers may still have that of the job
+ * before. */
 static enum status compare_job(struct service *s, const struct run *r, const struct net_join *req,
                                char *why, size_t why_bytes)
 {
     pthread_mutex_lock(&s->trained_on_lock);
-    enum status st =
-        checkpoint_job_check_running(&r->job, r->chunks, s->trained_on, req, why, why_bytes);
+    const char *text = s->cfg.self == 0 ? s->trained_on : NULL;
+    enum status st = checkpoint_job_check_running(&r->job, r->chunks, text, req, why, why_bytes);
     pthread_mutex_unlock(&s->trained_on_lock);
     return st;
 }
@@ -504,8 +506,8 @@ static void note_refusal(struct service *s, const struct net_join *req, const ch
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Stores the text in which the worker describes its data. If memory is lacking, the previous text
- * stays. */
+/* Stores the text in which a member of the job describes its data, if it has one. If memory is
+ * lacking, the previous text stays. */
 static void keep_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->trained_on_lock);
@@ -517,9 +519,17 @@ static void keep_trained_on(struct service *s, const char *text)
     pthread_mutex_unlock(&s->trained_on_lock);
 }
 
-/* Creates the first plan from the joiner's job, with the number format that all members ask for.
- * The joiner's description of its data is stored before that, so that no other worker joins the
- * plan without a comparison. */
+/* If memory is lacking, there is no text. No worker may join the job's plan without a comparison, so
+ * the text must be stored before the plan exists. */
+void join_begin_trained_on(struct service *s, const char *text)
+{
+    pthread_mutex_lock(&s->trained_on_lock);
+    free(s->trained_on);
+    s->trained_on = text ? strdup(text) : NULL;
+    pthread_mutex_unlock(&s->trained_on_lock);
+}
+
+/* Creates the first plan from the joiner's job, with the number format that all members ask for. */
 static enum status make_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
@@ -532,9 +542,10 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
         snprintf(why, why_bytes, "%s", wrong);
         return ST_MISMATCH;
     }
-    keep_trained_on(s, req->trained_on);
-    return s->cfg.first_join ? s->cfg.first_join(s->cfg.ctx, &first, why, why_bytes)
-                             : generation_make_first_plan(s, &first, why, why_bytes);
+    if (s->cfg.first_join)
+        return s->cfg.first_join(s->cfg.ctx, &first, why, why_bytes);
+    join_begin_trained_on(s, req->trained_on);
+    return generation_make_first_plan(s, &first, why, why_bytes);
 }
 
 enum status join_trained_on(struct service *s, char **out)

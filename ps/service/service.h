@@ -124,6 +124,8 @@ enum status membership_roster(struct service *s, struct roster_entry **members, 
                               struct roster_entry **waiting, int *n_waiting);
 /* Copies the text in which the last admitted member describes its data; NULL: no text. ST_NOMEM. */
 enum status join_trained_on(struct service *s, char **out);
+/* Stores the text of a job's first worker (NULL: none). Called before the job has a plan. */
+void join_begin_trained_on(struct service *s, const char *text);
 /* Copies the refusals of workers that are not present; the caller frees them. ST_NOMEM. */
 enum status membership_refusals(struct service *s, struct refusals **out);
 
@@ -135,10 +137,8 @@ enum status membership_remove(struct service *s, int member);
 void admission_set_all_steps(struct service *s, int64_t wait_ms);
 /* Fixes the number format of the job for workers that leave it to the job (wire_auto). */
 void admission_fix_format(struct service *s, const struct net_job *job);
-/* Refuses every later join for the reason `why`. */
-void membership_close(struct service *s, const char *why);
-/* Returns the number of members that have not left. */
-int membership_n_present(struct service *s);
+void membership_close(struct service *s, const char *why); /* refuses every later join */
+int membership_n_present(struct service *s);               /* members that have not left */
 
 /* Returns a new reference to the present run; NULL: no run yet. */
 struct run *service_run(struct service *s, int *ended);

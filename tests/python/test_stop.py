@@ -129,6 +129,20 @@ class Stop(generations.Test):
             self.wait_all(job.workers, 60)
         ps.stop()
 
+    def test_next_job_of_serve_may_have_another_model(self):
+        """No server compares the model, or the columns of the data, with those of the job before.
+        Each job has parts on both servers."""
+        job = self.job(n_ps=2, n_workers=1, model="small", flags=["--train_steps=5"])
+        servers = [job.start_ps(i, "--serve") for i in range(2)]
+        job.start_worker(0).wait(60)
+        for model in ("mlp", "small"):
+            other = self.job(n_ps=2, n_workers=1, model=model, flags=["--train_steps=5"])
+            other.ps_hosts = job.ps_hosts
+            other.start_worker(0).wait(60)
+            self.assertEqual(other.summary(0)["global_step"], 5)
+        for ps in servers:
+            ps.stop()
+
     def test_stop_with_missing_worker_makes_one_step(self):
         """The worker that did join makes one step: a job has at least one."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=LONG)
