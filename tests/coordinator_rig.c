@@ -180,12 +180,12 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs)
     start(r, has_folder, epoch_hangs, 0, 0);
 }
 
-static void open_job(struct rig *r)
+static void open_job(struct rig *r, int lockstep)
 {
     rig_report_server(r, 0);
     rig_step(r, (struct coordinator_event){
                     .kind = COORDINATOR_JOB,
-                    .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
+                    .job = {.train_steps = STEPS, .lockstep = lockstep, .n_members = 2}});
     assert_int_equal(r->n_plans, 1);
     for (int i = 0; i < 2; i++)
         r->worker[i] = (struct coordinator_worker_event){
@@ -195,13 +195,19 @@ static void open_job(struct rig *r)
 void rig_open(struct rig *r, int has_folder)
 {
     rig_start(r, has_folder, 0);
-    open_job(r);
+    open_job(r, 1);
 }
 
 void rig_open_saving(struct rig *r, int64_t save_steps, int64_t save_ms)
 {
     start(r, 1, 0, save_steps, save_ms);
-    open_job(r);
+    open_job(r, 1);
+}
+
+void rig_open_saving_async(struct rig *r, int64_t save_steps)
+{
+    start(r, 1, 0, save_steps, 0);
+    open_job(r, 0);
 }
 
 void rig_look(struct rig *r)

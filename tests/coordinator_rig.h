@@ -65,6 +65,8 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs);
 void rig_open(struct rig *r, int has_folder);
 /* Opens a job with a folder, and checkpoints every save_steps steps and every save_ms; 0: none. */
 void rig_open_saving(struct rig *r, int64_t save_steps, int64_t save_ms);
+/* Opens a job of mode async with a folder, and checkpoints every save_steps steps. */
+void rig_open_saving_async(struct rig *r, int64_t save_steps);
 /* Moves the clock by LOOK_EVERY_MS, then lets all members report their state. */
 void rig_look(struct rig *r);
 void rig_let_pass(struct rig *r, int64_t ms);

@@ -489,23 +489,30 @@ static void checkpoint_due_by_time_follows_a_long_one(void **state)
 
 /* Training stands still before the step of the periodic checkpoint that ps 0 has ordered. A
  * requested checkpoint is made of the present step, and the periodic one follows later. */
+static void check_requested_checkpoint(struct rig *r)
+{
+    rig_let_pass(r, 1000);
+    r->version = 9;
+    rig_let_pass(r, 5000);
+    assert_int_equal(coordinator_view_order_step(r->c), 10);
+    assert_int_equal(r->n_manifests, 0);
+    rig_ask(r);
+    rig_let_pass(r, 5000);
+    assert_int_equal(r->n_manifests, 1);
+    assert_int_equal(coordinator_view_last_step(r->c), 9);
+    for (; r->version < 13; r->version++)
+        rig_let_pass(r, 1000);
+    assert_int_equal(coordinator_view_last_step(r->c), 10);
+    free(r->c);
+}
+
 static void requested_checkpoint_does_not_wait_for_the_periodic_one(void **state)
 {
     struct rig r;
     rig_open_saving(&r, 10, 0);
-    rig_let_pass(&r, 1000);
-    r.version = 9;
-    rig_let_pass(&r, 5000);
-    assert_int_equal(coordinator_view_order_step(r.c), 10);
-    assert_int_equal(r.n_manifests, 0);
-    rig_ask(&r);
-    rig_let_pass(&r, 5000);
-    assert_int_equal(r.n_manifests, 1);
-    assert_int_equal(coordinator_view_last_step(r.c), 9);
-    for (; r.version < 13; r.version++)
-        rig_let_pass(&r, 1000);
-    assert_int_equal(coordinator_view_last_step(r.c), 10);
-    free(r.c);
+    check_requested_checkpoint(&r);
+    rig_open_saving_async(&r, 10);
+    check_requested_checkpoint(&r);
 }
 
 /* Checks the reported time until the next checkpoint. It is reported only while it is known. */

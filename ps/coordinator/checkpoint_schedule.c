@@ -319,8 +319,8 @@ static bool must_yield(const struct coordinator_state *c)
         return true;
     if (k->why == WHY_STEPS && k->step > server_registry_highest(c) + 2 + k->ahead * 2)
         return checkpoint_schedule_is_asked(c) || (c->save_ms > 0 && c->awake >= k->save_at);
-    return (k->why != WHY_STEPS || checkpoint_schedule_is_asked(c)) && c->lockstep &&
-           k->step > c->own_highest && is_still(c) && c->awake - k->ordered >= STILL_MS * MS;
+    bool may = k->why == WHY_STEPS ? checkpoint_schedule_is_asked(c) : c->lockstep;
+    return may && k->step > c->own_highest && is_still(c) && c->awake - k->ordered >= STILL_MS * MS;
 }
 
 static void follow_order(struct coordinator_state *c, struct coordinator_out *out)
