@@ -419,7 +419,11 @@ enum status checkpoint_restore_open(const struct checkpoint_restore_query *q,
     if (!q->name)
         return find_in_folder(q, out);
     enum status st = open_manifest(q, q->name, out, why);
-    if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY && q->exports)
+    if (st == ST_IO && q->exports && is_barred(q->folder, q->name))
+        st = ST_INVALID;
+    if (st == ST_INVALID && q->exports)
+        log_unread(q, q->name, st, why);
+    else if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY && q->exports)
         LOG_E("%s/%s: not exported: %s", q->folder, q->name, why);
     else if (st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY)
         LOG_E("%s/%s: not restored: %s", q->folder, q->name, why);

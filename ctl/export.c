@@ -224,6 +224,8 @@ static int open_base(const struct ctl_export *e, struct checkpoint_id since,
         out);
     if (st == ST_IO || st == ST_NOMEM)
         return EXIT_RETRY;
+    if (st == ST_INVALID)
+        return EXIT_PERMANENT;
     if (st == ST_OK && has_all_files(e, *out))
         return 0;
     LOG_E("--since=%s: this checkpoint cannot be used; " REBASE, e->since);

@@ -380,6 +380,14 @@ class Export(table_job.TableJob):
             found.ends(1, why)
             os.chmod(path, before)
             self.assertEqual(len(found.output().splitlines()), 1)
+        base = ckpt_folder.steps(self.folder)[0]
+        manifest, part = (ckpt_folder.path(self.folder, base, what)
+                          for what in (".json", "-1-of-2.safetensors"))
+        for path, why in ((part, os.path.basename(part) + " " + barred), (manifest, barred)):
+            os.chmod(path, 0)
+            self.weirctl(out, "--since=%d" % base, user=user).ends(
+                1, "%s: not exported: %s" % (manifest, why))
+            os.chmod(path, 0o644)
         self.assertEqual(os.listdir(other), [])
 
 
