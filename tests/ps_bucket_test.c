@@ -291,11 +291,40 @@ static void test_keys_of_a_message_are_checked(void **state)
     bucket_destroy(b);
 }
 
+/* The bound holds for rows that end within 8 bytes, and for the fullest and the emptiest index. */
+static void test_bound_of_bytes_holds(void **state)
+{
+    enum { N = 98400, SLAB = 64 << 10 }; /* the index has just been doubled */
+    static const struct {
+        int dim;
+        enum dtype dtype;
+        enum optim_rows_kind kind;
+    } cases[] = {{2, DTYPE_BF16, OPTIM_ROWS_SGD},
+                 {16, DTYPE_BF16, OPTIM_ROWS_ROWWISE_ADAGRAD},
+                 {5, DTYPE_F32, OPTIM_ROWS_SGD},
+                 {4, DTYPE_F32, OPTIM_ROWS_ADAGRAD}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bucket_config c = config_of(ROW_INIT_ZEROS);
+        struct bucket *b;
+        c.dim = cases[i].dim;
+        c.dtype = cases[i].dtype;
+        optim_rows_defaults(cases[i].kind, &c.optimizer);
+        assert_int_equal(bucket_create(&c, &b), ST_OK);
+        assert_int_equal(bucket_begin(b, 1, N), ST_OK);
+        for (uint64_t key = 0; key < N; key++)
+            bucket_change(b, key, NULL);
+        bucket_end(b);
+        double most = bucket_most_bytes((size_t)c.dim, c.dtype, cases[i].kind, N);
+        assert_true((double)bucket_bytes(b) <= most + SLAB);
+        bucket_destroy(b);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(test_rows_match_a_dictionary, test_keys_with_equal_entries_are_distinguished,
                      test_memory_of_rows_is_bounded, test_reads_create_nothing,
                      test_initial_values_depend_on_seed_table_key_and_element,
                      test_initial_values_have_their_distribution, test_text_keys_differ,
-                     test_keys_of_a_message_are_checked);
+                     test_keys_of_a_message_are_checked, test_bound_of_bytes_holds);
 }

@@ -27,7 +27,7 @@ double bucket_most_bytes(size_t dim, enum dtype dtype, enum optim_rows_kind kind
     size_t floats = value_floats(dtype, dim) + optim_rows_slots(kind, dim);
     /* the index has a 4-byte entry for each row, and is filled to at least 3/8 */
     double index = sizeof(uint32_t) * 8.0 / 3.0;
-    return (double)max_rows * ((double)(sizeof(struct row) + floats * sizeof(float)) + index);
+    return (double)max_rows * ((double)row_table_row_bytes(floats * sizeof(float)) + index);
 }
 
 enum status bucket_create(const struct bucket_config *config, struct bucket **out)

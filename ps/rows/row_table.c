@@ -38,8 +38,7 @@ static uint32_t home_of(const struct row_table *t, uint64_t hash)
 
 enum status row_table_create(size_t data_bytes, struct row_table *out)
 {
-    struct row_table t = {.row_bytes = (sizeof(struct row) + data_bytes + 7) / 8 * 8,
-                          .index_bits = FIRST_BITS};
+    struct row_table t = {.row_bytes = row_table_row_bytes(data_bytes), .index_bits = FIRST_BITS};
     while ((t.row_bytes << (t.slab_shift + 1)) <= SLAB_BYTES)
         t.slab_shift++;
     t.index = calloc((size_t)1 << FIRST_BITS, sizeof *t.index);

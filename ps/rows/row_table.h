@@ -43,6 +43,11 @@ static inline uint64_t row_key_at(const void *keys, size_t i)
 /* Compares two keys, or the keys of two rows, for qsort and bsearch. */
 int row_table_compare_keys(const void *a, const void *b);
 
+/* Returns the bytes of a row that has `data_bytes` besides key and step. */
+static inline size_t row_table_row_bytes(size_t data_bytes)
+{
+    return (sizeof(struct row) + data_bytes + 7) / 8 * 8;
+}
 /* Creates an empty table; each row has `data_bytes` besides key and step. */
 enum status row_table_create(size_t data_bytes, struct row_table *out);
 void row_table_destroy(struct row_table *t);
