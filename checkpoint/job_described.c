@@ -13,6 +13,7 @@ enum {
     MAX_VALUES = 256,
     MAX_MODEL_VALUES = 1 << 16,
     SHOWN_BYTES = 100, /* limit on a value in a sentence */
+    NAME_BYTES = 64,   /* limit on a name in a sentence */
 };
 
 struct pair {
@@ -61,6 +62,15 @@ static void show(const char *list, char to[SHOWN_BYTES])
             *c = ',';
 }
 
+/* Copies the first n bytes of a list, a name, for a sentence. Returns `to`. */
+static const char *show_name(const char *name, size_t n, char to[NAME_BYTES])
+{
+    char whole[4 * NAME_BYTES];
+    snprintf(whole, sizeof whole, "%.*s", n < sizeof whole ? (int)n : (int)sizeof whole, name);
+    utf8_copy_words(to, NAME_BYTES, whole);
+    return to;
+}
+
 /* Compares a text of the two descriptions. of: the flag and the subject of the sentence. */
 static bool texts_differ(const char *of, const char *had, const char *has, const char *fix,
                          char *why, size_t n)
@@ -107,14 +117,15 @@ static bool key_columns_differ(const struct pair *models, char *why, size_t n)
     json_t *input;
     json_object_foreach(json_object_get(models->had, "inputs"), name, input)
     {
-        char there[4 * SHOWN_BYTES], here[4 * SHOWN_BYTES], of[SHOWN_BYTES + 80];
+        char there[4 * SHOWN_BYTES], here[4 * SHOWN_BYTES], of[NAME_BYTES + 80], shown[NAME_BYTES];
         const json_t *other = json_object_get(json_object_get(models->has, "inputs"), name);
         const json_t *a = json_object_get(input, "columns"), *b = json_object_get(other, "columns");
         if (!json_is_array(a) || !json_is_array(b) || json_equal(a, b))
             continue;
         list_columns(input, there, sizeof there);
         list_columns(other, here, sizeof here);
-        snprintf(of, sizeof of, "--key_columns: input '%.40s': ", name);
+        snprintf(of, sizeof of,
+                 "--key_columns: input '%s': ", show_name(name, strlen(name), shown));
         if (texts_differ(
                 of, there, here,
                 "list the same columns in the same order, in this flag or in the model file, at all workers",
@@ -142,12 +153,13 @@ static bool features_differ(const struct pair *p, char *why, size_t n)
                      n))
         return true;
     for (; *a && *b; column++) {
-        int n_a = (int)strcspn(a, "\n"), n_b = (int)strcspn(b, "\n");
-        if (n_a != n_b || memcmp(a, b, (size_t)n_a) != 0) {
+        size_t n_a = strcspn(a, "\n"), n_b = strcspn(b, "\n");
+        if (n_a != n_b || memcmp(a, b, n_a) != 0) {
+            char there[NAME_BYTES], here[NAME_BYTES];
             snprintf(
                 why, n,
-                "feature %d is the column '%.*s', but on the servers it is '%.*s'; write the columns of all CSV files in the same order, with the same names",
-                column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
+                "feature %d is the column '%s', but on the servers it is '%s'; write the columns of all CSV files in the same order, with the same names",
+                column, show_name(b, n_b, here), show_name(a, n_a, there));
             return true;
         }
         a += n_a + (a[n_a] == '\n');
@@ -204,7 +216,7 @@ static bool keys_differ(const json_t *from, const struct pair *p, const char *ow
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
     {
-        char there[SHOWN_BYTES], here[SHOWN_BYTES];
+        char there[SHOWN_BYTES], here[SHOWN_BYTES], shown[NAME_BYTES];
         const json_t *a = json_object_get(p->had, key), *b = json_object_get(p->has, key);
         if (is_left_out(key) || values_equal(a, b))
             continue;
@@ -212,8 +224,8 @@ static bool keys_differ(const json_t *from, const struct pair *p, const char *ow
         show_value(b, here);
         snprintf(
             why, n,
-            "--model: \"%.40s\" of %s: the servers have %s, the worker has %s; start all workers with the same model file",
-            key, owner, there, here);
+            "--model: \"%s\" of %s: the servers have %s, the worker has %s; start all workers with the same model file",
+            show_name(key, strlen(key), shown), owner, there, here);
         return true;
     }
     return false;
@@ -232,8 +244,8 @@ static bool inputs_differ(const struct pair *models, char *why, size_t n)
     json_t *input, *others = json_object_get(models->has, "inputs");
     json_object_foreach(json_object_get(models->had, "inputs"), name, input)
     {
-        char owner[SHOWN_BYTES];
-        snprintf(owner, sizeof owner, "input '%.60s'", name);
+        char owner[SHOWN_BYTES], shown[NAME_BYTES];
+        snprintf(owner, sizeof owner, "input '%s'", show_name(name, strlen(name), shown));
         if (parts_differ(input, json_object_get(others, name), owner, why, n))
             return true;
     }
