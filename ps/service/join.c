@@ -519,8 +519,8 @@ static void keep_trained_on(struct service *s, const char *text)
     pthread_mutex_unlock(&s->trained_on_lock);
 }
 
-/* If memory is lacking, there is no text. No worker may join the job's plan without a comparison, so
- * the text must be stored before the plan exists. */
+/* If memory is lacking, there is no text. The text must be stored before the plan exists, so that
+ * no worker joins the plan without a comparison. */
 void join_begin_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->trained_on_lock);
