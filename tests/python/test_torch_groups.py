@@ -166,15 +166,38 @@ class Groups(torch_case.Torch):
                     exchange = self.exchange(net, optimizer=rule, scheduler=make(rule),
                                              train_steps=9)
                     for _ in range(9):
-                        exchange._way.schedule.factor(_)
+                        exchange._way.schedule.factor(_, 9)
 
     def test_repeated_step_has_its_rate(self):
         rule = self.torch.optim.SGD(self.net().parameters(), lr=0.1)
         scheduler = self.torch.optim.lr_scheduler.ExponentialLR(rule, 0.5)
         from weir.torch._schedule import Schedule
         schedule = Schedule(scheduler, rule, [0.1], 1)
-        self.assertEqual([schedule.factor(i) for i in (5, 2, 3, 0)], [1 / 32, 1 / 4, 1 / 8, 1])
+        self.assertEqual([schedule.factor(i, 9) for i in (5, 2, 3, 0)], [1 / 32, 1 / 4, 1 / 8, 1])
         self.assertEqual(rule.param_groups[0]["lr"], 0.1)
+
+    def test_length_of_a_schedule_is_compared(self):
+        """A schedule for the steps of one process has another length than the job."""
+        from weir.torch._schedule import Schedule
+        schedulers = self.torch.optim.lr_scheduler
+        for make, every, steps, said in (
+                (lambda o: schedulers.CosineAnnealingLR(o, 40), 1, 20,
+                 "CosineAnnealingLR has T_max=40, but the job calls its step() 20 times: the job "
+                 "ends before"),
+                (lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=10, cycle_momentum=False), 1,
+                 20, "total_steps=10, but the job calls its step() 20 times: the schedule ends"),
+                (lambda o: schedulers.CosineAnnealingLR(o, 10), 2, 20, None),
+                (lambda o: schedulers.StepLR(o, 40), 1, 20, None)):
+            rule = self.torch.optim.SGD(self.net().parameters(), lr=0.1)
+            schedule, lines = Schedule(make(rule), rule, [0.1], every), []
+            weir.log(lambda _level, text, to=lines: to.append(text))
+            try:
+                for step in range(3):
+                    schedule.factor(step, steps)
+            finally:
+                weir.log(None)
+            self.assertEqual(len(lines), said is not None)
+            self.assertIn(said or "", " ".join(lines))
 
     def test_kills_change_no_bit(self):
         """A worker and the server are killed and started again. The steps that are repeated have

@@ -222,7 +222,7 @@ class OwnOptimizer(Way):
                           "network")
         self._stepped = None
         if self.schedule:
-            factor = self.schedule.factor(step.step)
+            factor = self.schedule.factor(step.step, step.train_steps)
             exchange.member.step_rate(factor)
             for group, base in zip(self._groups(), self._bases):
                 if isinstance(group["lr"], torch.Tensor):

@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 
-from .._library import Invalid
+from .._library import Invalid, note
+
+
+# Attributes with the number of step() calls in which a scheduler goes through its whole schedule.
+LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max", "PolynomialLR": "total_iters"}
 
 
 def _count(scheduler: Any) -> int:
@@ -47,6 +51,7 @@ class Schedule:
         self._scheduler, self._bases, self._every = scheduler, bases, int(n_steps)
         self._function = not hasattr(scheduler, "step")
         self._n_counted = self._n_all = 0  # steps of this process: that counted; all of them
+        self._is_compared = False  # whether its length was compared with that of the job
         if self._function:
             if not callable(scheduler):
                 raise Invalid("scheduler= needs a scheduler of torch.optim.lr_scheduler, or a "
@@ -83,8 +88,22 @@ class Schedule:
                           "set cycle_momentum=False" % type(self._scheduler).__name__)
         return factor
 
-    def factor(self, step: int) -> float:
-        """Returns the factor of the step of this number."""
+    def _compare_length(self, train_steps: int) -> None:
+        """Prints a line if the schedule is longer or shorter than the job: its length is often
+        computed from the batches of a single process."""
+        kind, calls = type(self._scheduler).__name__, train_steps // self._every
+        length = getattr(self._scheduler, LENGTHS.get(kind, ""), None)
+        if length is not None and not self._is_compared and abs(int(length) - calls) > 1:
+            note("the scheduler %s has %s=%d, but the job calls its step() %d times: %s; a step of "
+                 "the job has a batch of each member" % (
+                     kind, LENGTHS[kind], int(length), calls,
+                     "the job ends before the schedule does" if int(length) > calls else
+                     "the schedule ends before the job does"))
+        self._is_compared = True
+
+    def factor(self, step: int, train_steps: int) -> float:
+        """Returns the factor of the step of this number, in a job of train_steps steps."""
+        self._compare_length(train_steps)
         if self._function:
             return float(self._scheduler(step))
         n = step // self._every - self._first
