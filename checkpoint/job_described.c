@@ -62,7 +62,7 @@ static void show(const char *list, char to[SHOWN_BYTES])
             *c = ',';
 }
 
-/* Copies the first n bytes of a list, a name, for a sentence. Returns `to`. */
+/* Copies a name of n bytes for a sentence, cut after a whole character. Returns `to`. */
 static const char *show_name(const char *name, size_t n, char to[NAME_BYTES])
 {
     char whole[4 * NAME_BYTES];

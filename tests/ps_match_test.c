@@ -457,6 +457,7 @@ static const char *text_on_reading(const char *separator, const char *keys, cons
 
 #define A "\\\"a\\\""
 #define B "\\\"b\\\""
+#define TEN "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
 static void reading_of_own_data_is_compared(void **state)
 {
     const char *had = text_on_reading("|", A "," B, "", "x\\ny");
@@ -478,6 +479,8 @@ static void reading_of_own_data_is_compared(void **state)
     reading(&j, had, "--ignore_columns: the servers have none, the worker has x; ignore the same");
     j.trained_on = text_on_reading("|", A "," B, "", "y\\nx");
     reading(&j, had, "feature 1 is the column 'y', but on the servers it is 'x'");
+    j.trained_on = text_on_reading("|", A "," B, "", "z" TEN TEN TEN TEN "\\ny");
+    reading(&j, had, "\xc3\xa4...', but on the servers it is 'x'"); /* no half of a character */
 }
 
 /* Equal samples may have columns with other names. If the samples differ, the names explain it. */
@@ -496,6 +499,7 @@ static void reading_of_same_data_explains_difference(void **state)
 }
 #undef A
 #undef B
+#undef TEN
 
 static const char *text_on_model(char to[300], const char *layer)
 {
